@@ -38,7 +38,8 @@ public final class SimulatedNetwork: Sendable {
     // MARK: What it is like
 
     /// The delay of each packet of bytes that is sent from now on, drawn by the seed; 100 µs to 1 ms at the beginning. The order within a
-    /// connection is kept. What one call of `write` sends is a packet. Negative delays are a precondition failure.
+    /// connection is kept. A packet is what a socket would get in one system call: what is written in one pass of the loop, up to the room that
+    /// the connection has. Negative delays are a precondition failure.
     public var latency: ClosedRange<Duration> {
         get {
             _ = run("SimulatedNetwork.latency")

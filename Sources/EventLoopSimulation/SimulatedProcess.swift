@@ -108,7 +108,7 @@ public final class SimulatedProcess: Sendable {
     }
 
     /// Ends the process where it is. None of its tasks runs on, not even their `defer`s; its listeners are gone, its connections are reset; what
-    /// it has stored stays. A task that crashes its own process runs to its next suspension. Nothing if it has crashed.
+    /// it has stored and synced stays. A task that crashes its own process runs to its next suspension. Nothing if it has crashed.
     public func crash() {
         let run = run("SimulatedProcess.crash")
         if state.hasCrashed { return }
@@ -166,7 +166,7 @@ public final class SimulatedProcess: Sendable {
         state.last[name] = Stored(bytes: bytes, version: state.stores)
     }
 
-    /// Returns when everything that was stored before is safe. Takes 100 µs to 1 ms of virtual time.
+    /// Returns when everything that was stored before is safe, or the process has crashed. Takes 100 µs to 1 ms of virtual time.
     public func sync() async {
         let run = run("SimulatedProcess.sync")
         let (values, incarnation) = (state.last, state.incarnation)

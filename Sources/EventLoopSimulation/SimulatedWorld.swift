@@ -4,7 +4,7 @@ internal import CSimulation
 public import EventLoop
 
 /// Where the program under test lives. It is `Sendable`, and used inside the simulation only: in the tasks of the run that it was made for. Any
-/// other use is a precondition failure.
+/// other use, except to read `seed` or `network`, is a precondition failure.
 public final class SimulatedWorld: Sendable {
     // SAFETY: the run ends after the last use of its world, and drops it; `run(_:)` refuses later uses.
     nonisolated(unsafe) private weak var ownRun: SimulatedRun?

@@ -7,10 +7,11 @@ internal import CSimulation
 internal import EventLoop
 internal import EventLoopLibC
 
-/// Runs `body` once for each seed; throws the first failure. Any test function may call it; it takes no real time but that of computing.
+/// Runs `body` once for each seed; throws the first failure. Any test function may call it; it takes no real time but that of computing. A seed
+/// that fails runs again, to check it and to shorten its schedule.
 ///
-/// In `body` time is virtual, and the seed decides which ready task goes on at each step, what `Int.random`, `ContinuousClock.now` and `Date()` return, and
-/// how long the network takes. A run ends when `body` returns; what its tasks have not done by then they never do.
+/// In `body` time is virtual, and the seed decides which ready task goes on at each step, what `Int.random`, `ContinuousClock.now` and `Date()`
+/// return, and how long the network takes. A run ends when `body` returns; what its tasks have not done by then they never do.
 ///
 /// A loop without an `await` hangs: after ten seconds of real time in one step, a line on standard error says where.
 ///
@@ -19,13 +20,13 @@ internal import EventLoopLibC
 /// - Parameters:
 ///   - seeds: each is one run.
 ///   - strategy: how the seed orders ready jobs.
-///   - stepLimit: of each run; one that takes more fails with `.tooManySteps`.
+///   - stepLimit: of each run; one that takes more fails with `.tooManySteps`. A limit that is not positive is a precondition failure.
 ///   - allowsEscapes: calls that leave the simulation are counted and carried out, and fail nothing. The same seed may do different things then.
 ///   - file: with `line`, the place of the call, by which EVENTLOOP_SIMULATION finds it.
 ///   - line: see `file`.
 ///   - body: the program, called once for each run.
 /// - Throws: `SimulationFailure`; `CancellationError` if the task is cancelled; `RunLoop.SourceError.system` with ENOTSUP where the platform, the
-///   compiler or a sanitizer does not allow a simulation.
+///   compiler or a sanitizer does not allow a simulation, and with EBUSY inside a simulation.
 @discardableResult public func simulate(
     seeds: ClosedRange<UInt64> = 1...1_000, strategy: SimulationStrategy = .mixed, stepLimit: Int = 1_000_000, allowsEscapes: Bool = false,
     file: StaticString = #fileID, line: UInt = #line, _ body: @escaping @Sendable (SimulatedWorld) async throws -> Void
@@ -38,7 +39,7 @@ internal import EventLoopLibC
 /// One run, with the schedule that a failure printed.
 ///
 /// Throws the failure again; returns if the program does not fail any more. A schedule that cannot be read, or does not fit the program, throws
-/// `.notDeterministic`. Otherwise as `simulate(seeds:)`.
+/// `.notDeterministic`. EVENTLOOP_SIMULATION in the environment changes nothing. Otherwise as `simulate(seeds:)`.
 @discardableResult public func simulate(
     replaying schedule: String, stepLimit: Int = 1_000_000, allowsEscapes: Bool = false, file: StaticString = #fileID, line: UInt = #line,
     _ body: @escaping @Sendable (SimulatedWorld) async throws -> Void
@@ -173,11 +174,12 @@ struct Simulation: Sendable {
         if Task.isCancelled { return CancellationError() }
         settings.choices = shortest
         let last = await perform(settings, silences: true)
-        guard let found = last.problem, found.isSame(as: problem) else {
+        let text = Schedule(file: file, line: line, seed: settings.seed, order: .choices(last.choices)).text
+        // Nobody passes a longer text on. Then the report is of the run that the short one repeats.
+        guard let found = last.problem, found.isSame(as: problem), text.utf8.count <= 16_384 else {
             return failure(problem, seed: settings.seed, schedule: strategyText, trace: trace)
         }
-        let text = Schedule(file: file, line: line, seed: settings.seed, order: .choices(last.choices)).text
-        return failure(found, seed: settings.seed, schedule: text.utf8.count > 16_384 ? strategyText : text, trace: last.trace?.lines ?? [])
+        return failure(found, seed: settings.seed, schedule: text, trace: last.trace?.lines ?? [])
     }
 
     /// Each try would take as long: as a million steps, or as a deadlock that is one after seconds of real time only. And each try's thread would

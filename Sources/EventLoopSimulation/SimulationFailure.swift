@@ -4,10 +4,10 @@
 public enum SimulationStrategy: Sendable, Hashable {
     /// Each ready job has the same chance.
     case random
-    /// Each task has a random priority, and the highest runs until it waits. At `changes` random points the running task gets the lowest one
-    /// (PCT). Finds orders in which one task is delayed for long.
+    /// Each task has a random priority, and the highest runs until it waits. At `changes` random points, 16 at most, the running task gets the
+    /// lowest one (PCT). A job that has been ready for more than 400 steps comes first. Finds orders in which one task is delayed for long.
     case priorities(changes: Int)
-    /// In the order in which the jobs became ready. Only delays differ between seeds.
+    /// In the order in which the jobs became ready. Only what the program and the network draw differs between seeds.
     case firstComeFirstServed
     /// Takes turns among the others by seed.
     case mixed
@@ -56,7 +56,8 @@ public struct SimulationFailure: Error, Sendable, CustomStringConvertible {
     public var schedule: String
     /// The failure in sentences.
     public var message: String
-    /// One line for each step of the shortened run: virtual time, task, what it did.
+    /// One line for each step of the run that `schedule` repeats: virtual time, task, what it did. Of a long run, the newest steps, at least 10,000,
+    /// after a line with the number of the others.
     public var trace: [String]
 
     /// The failure, the end of the trace, and the line that replays it.
@@ -86,7 +87,7 @@ public struct SimulationFailure: Error, Sendable, CustomStringConvertible {
     }
 }
 
-/// A process crashed while somebody waited for its end.
+/// A process crashed while somebody waited for its end, or before.
 public struct SimulatedCrash: Error, Sendable, Hashable {
     /// The name of the process.
     public var process: String
