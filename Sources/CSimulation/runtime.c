@@ -175,7 +175,7 @@ EXPORT SWIFTCC task_and_context swift_task_create(size_t flags, struct task_opti
 bool csim_is_supported(void) { return original_switch != NULL; }
 bool csim_knows_layout(void) { return &_swift_concurrency_debug_internal_layout_version && _swift_concurrency_debug_internal_layout_version == 1; }
 
-// The kind of a job is in the lowest byte of its flags, and zero for a task.
+// The kind of a job is in the lowest byte of its flags: zero for a task, and DefaultActorSeparate for the job of an actor.
 bool csim_job_is_task(void *job) { return ((uint8_t *)job)[32] == 0; }
 bool csim_job_is_of_actor(void *job) { return ((uint8_t *)job)[32] == 193; }
 void csim_retain(void *object) { swift_retain(object); }
