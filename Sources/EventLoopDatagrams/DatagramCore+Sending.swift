@@ -111,12 +111,11 @@ extension DatagramCore {
             state.statistics.sent &+= 1
             return nil
         }
-        if !Self.isShortage(code) {
+        if Self.isRefusal(code) {
             if reportsFailure && transport.peer != nil && code != EMSGSIZE { return failure(code) }
-            // If it was about an earlier one, this one can be sent.
-            if retriesLocked(after: code, &state) { code = transport.send(datagram) }
+            code = sendAgainLocked(datagram, after: code, &state)
             if !Self.isShortage(code) {
-                if code == 0 { state.statistics.sent &+= 1 } else { state.statistics.sendDrops &+= 1 }
+                countLocked(code, &state)
                 return code != 0 && reportsFailure ? failure(code) : nil
             }
         }
@@ -127,14 +126,24 @@ extension DatagramCore {
 
     /// The mode may not run, so each call finds out whether the kernel has room again.
     private func sendsFirstLocked(_ state: inout DatagramState) -> Bool {
-        let code = transport.send(state.output[0])
-        if code != 0 {
-            if !Self.isShortage(code) { _ = retriesLocked(after: code, &state) }
-            return false
-        }
+        let datagram = state.output[0]
+        var code = transport.send(datagram)
+        if Self.isRefusal(code) { code = sendAgainLocked(datagram, after: code, &state) }
+        if Self.isShortage(code) { return false }
         _ = state.output.removeFirst()
-        state.statistics.sent &+= 1
+        countLocked(code, &state)
         return true
+    }
+
+    /// The second attempt for a datagram that the kernel has refused with `code`. The kernel reports what it learns of an earlier datagram once,
+    /// in place of sending the next one. So the first refusal may be about another datagram; the second one is about this one.
+    private func sendAgainLocked(_ datagram: DatagramState.Outgoing, after code: Int32, _ state: inout DatagramState) -> Int32 {
+        noteLocked(code, &state)
+        return transport.send(datagram)
+    }
+
+    private func countLocked(_ code: Int32, _ state: inout DatagramState) {
+        if code == 0 { state.statistics.sent &+= 1 } else { state.statistics.sendDrops &+= 1 }
     }
 
     private func failure(_ code: Int32) -> RunLoop.SourceError {
@@ -144,12 +153,13 @@ extension DatagramCore {
     /// The kernel may take the datagram later.
     private static func isShortage(_ code: Int32) -> Bool { code == EAGAIN || code == EWOULDBLOCK || code == ENOBUFS || code == ENOMEM }
 
-    /// Keeps what the kernel reports of the connected peer for the next `write`. Returns whether that may be about an earlier datagram, so that a second
-    /// attempt shows it. A packet on the way that was too long is reported as EMSGSIZE, too, and means nothing for a shorter one.
-    private func retriesLocked(after code: Int32, _ state: inout DatagramState) -> Bool {
-        if transport.peer == nil { return false }
-        if code != EMSGSIZE { state.peerFailure = failure(code) }
-        return true
+    /// The kernel does not take the datagram now, and why is not a shortage.
+    private static func isRefusal(_ code: Int32) -> Bool { code != 0 && !isShortage(code) }
+
+    /// Keeps what the kernel reports of the connected peer for the next `write`. A packet on the way that was too long is reported as EMSGSIZE,
+    /// too, and means nothing for a shorter one.
+    private func noteLocked(_ code: Int32, _ state: inout DatagramState) {
+        if transport.peer != nil && code != EMSGSIZE { state.peerFailure = failure(code) }
     }
 
     // MARK: The queue
@@ -176,25 +186,27 @@ extension DatagramCore {
     }
 
     private func flushBatchesLocked(_ state: inout DatagramState) {
-        var refusals = 0
-        while !state.output.isEmpty {  // ends: each iteration removes a datagram, or leaves, or has refused one for the first time
+        var isSecondAttempt = false
+        while !state.output.isEmpty {  // ends: each iteration removes a datagram, or leaves, or is the first attempt for one
             let result = transport.sendBatch(of: state.output)
             if result >= 0 {
                 for _ in 0..<result { _ = state.output.removeFirst() }
                 state.statistics.sent &+= UInt64(result)
-                refusals = 0
+                isSecondAttempt = false
                 continue
             }
             if Self.isShortage(-result) { return waitForRoomLocked(&state) }
-            refusals += 1
-            if retriesLocked(after: -result, &state), refusals == 1 { continue }
-            refusals = 0
+            noteLocked(-result, &state)
+            isSecondAttempt.toggle()
+            // As in `sendAgainLocked`.
+            if isSecondAttempt { continue }
             _ = state.output.removeFirst()
             state.statistics.sendDrops &+= 1
         }
     }
 
-    /// One Unix peer that takes nothing must not stop the datagrams for others.
+    /// One Unix peer that takes nothing must not stop the datagrams for others. The kernel keeps no errors for a Unix socket without a peer, so
+    /// each refusal is about the datagram itself.
     private func flushEachLocked(_ state: inout DatagramState) {
         var full: [NativeAddress] = []
         var (sent, refused) = (UInt64(0), UInt64(0))

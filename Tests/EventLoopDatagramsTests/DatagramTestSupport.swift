@@ -49,6 +49,36 @@ extension DatagramSocket {
         return Array(buffer[..<count])
     }
 
+    #if os(Linux)
+    /// Makes the kernel report to a bound socket, too, what it learns of peers.
+    func hearErrors() {
+        // ip(7): IP_RECVERR is 11.
+        var one: Int32 = 1
+        _ = withDescriptor { setsockopt($0, Int32(IPPROTO_IP), 11, &one, 4) }
+    }
+
+    /// Connects it to itself: so no other socket gets its port, and the kernel refuses what others send to it.
+    func refuseOthers() {
+        _ = withDescriptor { descriptor in
+            var address = sockaddr_storage()
+            var length = socklen_t(MemoryLayout<sockaddr_storage>.size)
+            withUnsafeMutablePointer(to: &address) { address in
+                address.withMemoryRebound(to: sockaddr.self, capacity: 1) { address in
+                    precondition(getsockname(descriptor, address, &length) == 0 && connect(descriptor, address, length) == 0)
+                }
+            }
+        }
+    }
+
+    /// Whether the kernel has something to report. It stays there.
+    var hasError: Bool {
+        withDescriptor { descriptor in
+            var entry = pollfd(fd: descriptor, events: 0, revents: 0)
+            return poll(&entry, 1, 0) == 1 && entry.revents & Int16(POLLERR) != 0
+        } ?? false
+    }
+    #endif
+
     /// Sends until the kernel and the queue take no more; returns how many were queued or sent.
     func sendUntilRefused(to peer: RunLoop.SocketAddress? = nil) -> Int {
         var count = 0

@@ -179,6 +179,54 @@ private let refused: [(Family, Int, Int?)] = [(.ipv4, 70_000, nil), (.ipv6, 65_5
         }
     }
 
+    #if os(Linux)
+    @Test(arguments: [false, true])
+    func `what the kernel reports of one peer costs a bound socket no datagram to another`(writes: Bool) async throws {
+        try await withSockets { loop, _ in
+            let gone = try DatagramSocket(boundTo: .anyIPv4, on: loop, mode: .never)
+            let receiver = try DatagramSocket(boundTo: .anyIPv4, on: loop, mode: .never)
+            gone.refuseOthers()
+            let sender = try DatagramSocket(boundTo: .anyIPv4, on: loop, mode: .never)
+            sender.hearErrors()
+            #expect(sender.send([1], to: gone.localAddress))
+            try await suspendUntil("the kernel has an error") { sender.hasError }
+            if writes {
+                try await sender.write([2], to: receiver.localAddress)
+            } else {
+                #expect(sender.send([2], to: receiver.localAddress))
+            }
+            #expect(sender.statistics.sent == 2 && sender.statistics.sendDrops == 0)
+            try await suspendUntil("it arrives") { receiver.takeFromKernel() == [2] }
+        }
+    }
+
+    @Test func `what the kernel reports of one peer costs a bound socket nothing of what a handler has sent`() async throws {
+        try await withSockets { loop, _ in
+            let gone = try DatagramSocket(boundTo: .anyIPv4, on: loop, mode: .never)
+            let receiver = try DatagramSocket(boundTo: .anyIPv4, on: loop, mode: .never)
+            gone.refuseOthers()
+            let socket = try DatagramSocket(boundTo: .anyIPv4, on: loop)
+            let client = try DatagramSocket(connectedTo: socket.localAddress, on: loop, mode: .never)
+            socket.hearErrors()
+            let hadError = Box(false)
+            socket.onReceive { socket, datagram in
+                guard datagram.bytes == [0] else { return }
+                // What another thread sends goes out at once, and what this one sends with the next datagrams.
+                _ = try? plainThread { socket.send([1], to: gone.localAddress) }.join()
+                try? waitUntil("the kernel has an error") { socket.hasError }
+                hadError.value = socket.hasError
+                for number: UInt8 in 2...3 { socket.send([number], to: receiver.localAddress) }
+            }
+            // The loop is busy while they arrive, so that they are one batch.
+            loop.perform { for number: UInt8 in 0..<2 { client.send([number]) } }
+            try await suspendUntil("all are sent or dropped") { socket.statistics.sent + socket.statistics.sendDrops == 3 }
+            #expect(hadError.value && socket.statistics.sendDrops == 0)
+            try await suspendUntil("the first arrives") { receiver.takeFromKernel() == [2] }
+            try await suspendUntil("the second arrives") { receiver.takeFromKernel() == [3] }
+        }
+    }
+    #endif
+
     @Test func `names of Unix sockets that differ only in how a letter is composed are two`() async throws {
         try await withSockets { loop, directory in
             let paths = ["\(directory)/\u{e9}", "\(directory)/e\u{301}"]
