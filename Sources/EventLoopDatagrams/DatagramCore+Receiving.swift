@@ -80,7 +80,7 @@ extension DatagramCore {
             flushLocked(&state)
             setInterestLocked(state.interest.union(.read), &state)
         }
-        resumeWriters()
+        followUp()
     }
 
     private func takeLocked(_ state: inout DatagramState) -> (@Sendable (DatagramSocket, Datagram) -> Void, Datagram)? {

@@ -29,25 +29,17 @@ extension DatagramCore {
         }
         // The handler may run its loop now, in whatever mode, and wait there for the answer.
         if schedulesFlush && !loop.callAtEndOfPass(self) { flushQueue() }
-        if hasFollowUp { resumeWriters() }
+        if hasFollowUp || deliversLater { followUp() }
         return isQueued
     }
 
     func write(_ bytes: [UInt8], to peer: RunLoop.SocketAddress?, isolation: isolated (any Actor)?) async throws { /* DOES CALLOUT */
         guard loop.isOurs else { throw StreamError.closed }
         try Task.checkCancellation()
-        let (waiting, ticket) = try withState { state -> (DatagramState.Outgoing?, UInt64) in
-            if state.end != nil { throw StreamError.closed }
-            if let failure = state.peerFailure {
-                state.peerFailure = nil
-                throw failure
-            }
-            let datagram = DatagramState.Outgoing(bytes: bytes, peer: try targetLocked(peer, &state))
-            if !hasRoomLocked(&state) { return (datagram, state.nextTicket()) }
-            if let failure = sendLocked(datagram, &state, reportsFailure: true) { throw failure }
-            return (nil, 0)
-        }
-        resumeWriters()
+        let begun = withState { state in Result { try beginWriteLocked(bytes, peer, &state) } }
+        // Also if it throws: what was queued may have been sent before.
+        followUp()
+        let (waiting, ticket) = try begun.get()
         guard let waiting else { return }
         try await withTaskCancellationHandler(
             operation: {
@@ -63,9 +55,24 @@ extension DatagramCore {
                         return nil
                     }
                     if let answer { continuation.resume(with: answer) }
-                    resumeWriters()
+                    followUp()
                 }
             }, onCancel: { cancel(ticket) }, isolation: isolation)
+    }
+
+    /// Sends or queues what a task writes. Without room for it, returns it with a ticket for the wait.
+    private func beginWriteLocked(
+        _ bytes: [UInt8], _ peer: RunLoop.SocketAddress?, _ state: inout DatagramState
+    ) throws -> (waiting: DatagramState.Outgoing?, ticket: UInt64) {
+        if state.end != nil { throw StreamError.closed }
+        if let failure = state.peerFailure {
+            state.peerFailure = nil
+            throw failure
+        }
+        let datagram = DatagramState.Outgoing(bytes: bytes, peer: try targetLocked(peer, &state))
+        if !hasRoomLocked(&state) { return (datagram, state.nextTicket()) }
+        if let failure = sendLocked(datagram, &state, reportsFailure: true) { throw failure }
+        return (nil, 0)
     }
 
     private func hasRoomLocked(_ state: inout DatagramState) -> Bool {
@@ -170,7 +177,7 @@ extension DatagramCore {
             (state.isBlocked, state.isFlushScheduled) = (false, false)
             flushLocked(&state)
         }
-        resumeWriters()
+        followUp()
     }
 
     /// Sends what is queued, as far as the kernel takes it.
@@ -236,9 +243,9 @@ extension DatagramCore {
         if !state.isRetrying { (state.isRetrying, state.asksForRetry) = (true, true) }
     }
 
-    /// Queues what tasks wait to write, as far as there is room, and schedules the retry that was asked for. Call it after each use of the lock
-    /// that may send.
-    func resumeWriters() { /* DOES CALLOUT */
+    /// Queues what tasks wait to write, as far as there is room, delivers what a transport does not deliver under the lock, and schedules the
+    /// retry that was asked for. Call it after each use of the lock that may send.
+    func followUp() { /* DOES CALLOUT */
         let (ready, delay) = withState { state -> ([(CheckedContinuation<Void, any Error>, RunLoop.SourceError?)], Duration?) in
             var ready: [(CheckedContinuation<Void, any Error>, RunLoop.SourceError?)] = []
             while !state.writers.isEmpty, state.end == nil, state.output.count < options.sendLimit {
@@ -250,6 +257,7 @@ extension DatagramCore {
         for (continuation, failure) in ready {
             if let failure { continuation.resume(throwing: failure) } else { continuation.resume() }
         }
+        if deliversLater { transport.deliverSent() }
         if let delay { retry(after: delay) }
     }
 

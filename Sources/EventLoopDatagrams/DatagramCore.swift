@@ -15,10 +15,13 @@ final class DatagramCore: PassEndListener, @unchecked Sendable {
     let mode: RunLoop.Mode
     let options: DatagramSocket.Options
     let transport: any DatagramTransport
+    /// The transport's. Here, because every `send` asks.
+    let deliversLater: Bool
     private let state = LoopLock(DatagramState())
 
     init(_ transport: any DatagramTransport, on loop: RunLoop, _ mode: RunLoop.Mode, _ options: DatagramSocket.Options) {
         (self.transport, self.loop, self.mode, self.options) = (transport, loop, mode, options)
+        deliversLater = transport.deliversLater
     }
 
     func withState<Result>(_ body: (inout DatagramState) throws -> Result) rethrows -> Result { try state.withLock(body) }
@@ -83,6 +86,7 @@ final class DatagramCore: PassEndListener, @unchecked Sendable {
             state.setEnd(.closed)
             state.input.removeAll()
         }
+        if deliversLater { transport.deliverSent() }
         let handler = resumeWaiters()
         transport.close()
         withExtendedLifetime(handler) {}
@@ -100,6 +104,7 @@ final class DatagramCore: PassEndListener, @unchecked Sendable {
             }
             state.setEnd(failure.map { .failed($0) } ?? .loopEnded)
         }
+        if deliversLater { transport.deliverSent() }
         transport.didLeaveLoop(isForeign: isForeign)
         let handler = resumeWaiters()
         withExtendedLifetime(handler) {}
@@ -178,7 +183,7 @@ struct DatagramState {
     var isBlocked = false
     /// A retry is scheduled or asked for, because the kernel reports no room for Unix sockets that are not connected.
     var isRetrying = false
-    /// `resumeWriters` is to schedule it.
+    /// `followUp` is to schedule it.
     var asksForRetry = false
     var retryDelay = Duration.milliseconds(1)
     /// What the kernel has reported of the connected peer. The next `write` throws it.
@@ -198,7 +203,7 @@ struct DatagramState {
         }
     }
 
-    /// Whether `resumeWriters` has something to do.
+    /// Whether `followUp` has something to do.
     var hasFollowUp: Bool { asksForRetry || !writers.isEmpty }
 
     /// After what time to retry, if a retry was asked for. Each one that follows without a success comes later.

@@ -139,6 +139,10 @@ final class DatagramDescriptor: DatagramTransport {
 
     var drops: UInt32 { cdatagrams_drops(number) }
 
+    /// The kernel delivers.
+    var deliversLater: Bool { false }
+    func deliverSent() {}
+
     func receive(upTo maximumSize: Int, into collector: inout DatagramCollector) -> Int32 {
         withUnsafeMutablePointer(to: &collector) { collector in
             cdatagrams_receive(number, maximumSize, collector) { context, bytes, count, isTruncated, peer in

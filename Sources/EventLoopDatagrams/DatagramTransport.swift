@@ -15,6 +15,8 @@ protocol DatagramTransport: AnyObject, Sendable {
     var reportsRoom: Bool { get }
     /// How many datagrams have found no room before they were received. Wraps around.
     var drops: UInt32 { get }
+    /// Whether what was sent reaches its receivers only in `deliverSent`.
+    var deliversLater: Bool { get }
 
     /// Joins the loop; `core` is retained until it has left. Without the lock. If it throws, the transport is closed.
     func open(
@@ -30,6 +32,8 @@ protocol DatagramTransport: AnyObject, Sendable {
     /// Sends from the beginning of a queue that is not empty, with one system call. The number of datagrams, or a negated errno if the first one
     /// is not sent.
     func sendBatch(of queue: DatagramQueue<DatagramState.Outgoing>) -> Int32
+    /// Delivers what was sent, if the transport `deliversLater`. Without the lock, after each use of it that may send.
+    func deliverSent() /* DOES CALLOUT */
 
     /// Joins a multicast group, or leaves it. Without the lock.
     func setMember(of group: RunLoop.SocketAddress, _ interface: String?, joins: Bool) throws(RunLoop.SourceError)

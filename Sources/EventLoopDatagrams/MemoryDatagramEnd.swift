@@ -21,6 +21,13 @@ final class MemoryDatagramEnd: DatagramTransport {
     private let limit: Int
     private let mark = ProcessMark()
 
+    /// A datagram on its way.
+    private struct Departure {
+        let datagram: Datagram
+        let receiver: MemoryDatagramEnd
+        let delay: Duration
+    }
+
     private struct State {
         var source: RunLoop.CustomSource?
         var place: (loop: RunLoop, mode: RunLoop.Mode)?
@@ -31,8 +38,22 @@ final class MemoryDatagramEnd: DatagramTransport {
         var drops: UInt32 = 0
         /// What the next call reports.
         var error: Int32 = 0
+        /// Sent under the lock of the socket, and not yet delivered.
+        var departures = DatagramQueue<Departure>()
+        /// A thread delivers one of those that are not late.
+        var isDelivering = false
 
         var isReady: Bool { readsNow && (error != 0 || !input.isEmpty) }
+
+        /// The next one for a thread in `deliverSent`; nil if none is left, or if another thread delivers. `delivers`: whether the caller is the
+        /// thread that `isDelivering` is about.
+        mutating func takeDeparture(_ delivers: inout Bool) -> Departure? {
+            if isDelivering && !delivers { return nil }
+            let next: Departure? = departures.isEmpty ? nil : departures.removeFirst()
+            delivers = next.map { $0.delay <= .zero } ?? false
+            isDelivering = delivers
+            return next
+        }
     }
     private let state = LoopLock(State())
 
@@ -48,6 +69,8 @@ final class MemoryDatagramEnd: DatagramTransport {
     var isOurs: Bool { mark.isOurs }
     /// It always has room.
     var reportsRoom: Bool { true }
+    /// No lock of another socket is taken, and no loop changed, under the lock of the sender.
+    var deliversLater: Bool { true }
     var drops: UInt32 { state.withLock { $0.drops } }
 
     func accepts(_ sender: RunLoop.SocketAddress) -> Bool { peerName == nil || peerName == sender }
@@ -70,6 +93,8 @@ final class MemoryDatagramEnd: DatagramTransport {
             throw .loopEnded
         }
         source.onInvalidation { _ in core.transportDidEnd(nil) }
+        // What has arrived before the source was there has signaled nobody.
+        change { _ in }
     }
 
     /// Changes the state, and signals the source if there is something to receive. A signal stays pending until the loop runs in the mode.
@@ -101,7 +126,21 @@ final class MemoryDatagramEnd: DatagramTransport {
 
     // MARK: Datagrams
 
-    func arrive(_ datagram: Datagram, after delay: Duration) {
+    /// Keeps a datagram of this end for `deliverSent`.
+    func depart(_ datagram: Datagram, to receiver: MemoryDatagramEnd, after delay: Duration) {
+        state.withLock { $0.departures.append(Departure(datagram: datagram, receiver: receiver, delay: delay)) }
+    }
+
+    /// One thread at a time delivers, and other threads leave their datagrams to it, so that these arrive in the order of the sends. For a late
+    /// one it sets a timer, which may call out to code that sends and waits for the answer. So others may deliver meanwhile.
+    func deliverSent() { /* DOES CALLOUT */
+        var delivers = false
+        while let next = state.withLock({ $0.takeDeparture(&delivers) }) {  // ends: each iteration removes a departure
+            next.receiver.arrive(next.datagram, after: next.delay)
+        }
+    }
+
+    private func arrive(_ datagram: Datagram, after delay: Duration) { /* DOES CALLOUT, if it is late */
         guard delay > .zero, let (loop, mode) = state.withLock({ $0.place }) else { return arrive(datagram) }
         loop.perform(after: delay, inModes: [mode]) { [weak self] in self?.arrive(datagram) }
     }

@@ -79,7 +79,7 @@ package final class MemoryDatagramNetwork: Sendable {
         withExtendedLifetime(removed) {}
     }
 
-    /// 0, or an errno.
+    /// 0, or an errno. The sender delivers it later: this is under the lock of its socket.
     func send(_ bytes: [UInt8], from sender: MemoryDatagramEnd, to target: RunLoop.SocketAddress) -> Int32 {
         // What IPv4 allows.
         if bytes.count > 65_507 { return EMSGSIZE }
@@ -96,7 +96,7 @@ package final class MemoryDatagramNetwork: Sendable {
             return 0
         }
         let datagram = Datagram(bytes: bytes, peer: sender.name)
-        for delay in delays { receiver.arrive(datagram, after: delay) }
+        for delay in delays { sender.depart(datagram, to: receiver, after: delay) }
         return 0
     }
 }

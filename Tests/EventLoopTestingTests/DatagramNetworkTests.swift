@@ -206,6 +206,34 @@ private func refusal(_ body: () throws -> DatagramSocket) throws -> Int32? {
         }
     }
 
+    /// In a process of its own, which is killed if a lock stays held.
+    @Test func `what ends while a late datagram is sent may use the socket`() async {
+        await #expect(processExitsWith: .success) {
+            killLater(seconds: 300)
+            try onFreshThread { loop in
+                let network = DatagramNetwork()
+                network.latency = .milliseconds(1)...(.milliseconds(1))
+                let receiver = try network.socket(boundTo: server, on: loop)
+                let sender = try network.socket(connectedTo: server, on: loop)
+                let (pipe, trace) = (Pipe(), Trace())
+                let first = try RunLoop.DescriptorSource(descriptor: pipe.readEnd, events: .read) { _, _ in }
+                loop.add(first)
+                // From now on the loop watches what joins the mode at once.
+                _ = loop.run(for: .zero)
+                let number = fcntl(pipe.readEnd, F_DUPFD_CLOEXEC, 800)
+                let bad = try RunLoop.DescriptorSource(descriptor: number, events: .read) { _, _ in }
+                bad.onInvalidation { trace.add("ended when \(sender.statistics.sent) was sent") }
+                try plainThread { loop.add(bad) }.join()
+                close(number)
+                // Adds a timer on the loop's thread, which first carries out what the other thread has added.
+                let isSent = sender.send([1])
+                #expect(isSent && trace.list == ["ended when 1 was sent"])
+                first.invalidate()
+                for socket in [receiver, sender] { socket.close() }
+            }
+        }
+    }
+
     @Test func `while a handler runs its loop, the other datagrams wait, and what it sends goes out`() throws {
         try inManualTime { loop, clock, trace in
             let network = DatagramNetwork()
