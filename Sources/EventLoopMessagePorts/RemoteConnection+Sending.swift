@@ -143,14 +143,15 @@ extension RemoteConnection {
         try finish(unsent)
     }
 
-    /// Cancels a queued frame. If a part of it has been sent, the rest must follow, with a seal that makes the receiver skip the frame.
+    /// Cancels a queued frame, for which nobody waits any more. If a part of it has been sent, it stays in the queue, without its message.
     /// Called under the lock.
     func cancel(_ unsent: UnsentFrame, _ state: inout State) {
         if unsent.frame.offset == 0 {
             if let ticket = unsent.ticket { state.unsent.remove(ticket) }
             updateWatch(&state)
         } else {
-            unsent.frame.seal = Frame.cancelled
+            unsent.frame.cancel()
+            (unsent.latch, unsent.task, unsent.sender) = (nil, nil, nil)
         }
     }
 

@@ -5,6 +5,7 @@
 //  - A run that waits for a reply returns although a nested run in the same mode has taken its wake-up.
 //  - A thread that is cancelled in a call leaves no lock held, and does not stay the reader.
 //  - A request ends if its loop is told to end, or if its task was cancelled before.
+//  - A request that is abandoned in its middle is void, and does not keep its message.
 
 import CLibevent
 import EventLoopTestSupport
@@ -182,6 +183,37 @@ private func hold(_ engine: PortEngine) -> EventLoopTestSupport.Gate {
             try cancelled.join()
             try served.end()
         }
+    }
+
+    @Test func `a request that is abandoned after a part of it was sent keeps little of its message, and is void`() throws {
+        let (near, far) = connectedSockets()
+        defer { close(far) }
+        let connection = try RemoteConnection(near, engine: try PortEngine.shared(), maximumLength: 4 << 20)
+        // The server reads nothing, so a part of the request fills the connection.
+        let waiter = ReplyWaiter(.task)
+        try connection.startRequest(waiter, id: 1, data: [UInt8](repeating: 7, count: 4 << 20), descriptors: [])
+        let queued = connection.state.withLock { _ in waiter.unsent }
+        let unsent = try #require(queued)
+        #expect(connection.abandon(waiter, .replyTimedOut) == .failure(.sendTimedOut))
+        let (kept, offset) = connection.state.withLock { _ in (unsent.frame.body.count, unsent.frame.offset) }
+        #expect(kept <= OutgoingFrame.keptWhenCancelled && offset > 0)
+        // The rest has the announced length, and the next request follows it.
+        try connection.startRequest(ReplyWaiter(.task), id: 2, data: [5], descriptors: [])
+        var decoder = FrameDecoder(maximumLength: 4 << 20)
+        var buffer = [UInt8](repeating: 0, count: 1 << 16)
+        var (ids, areCancelled): ([Int32], [Bool]) = ([], [])
+        while ids.count < 2 {  // ends: with the second request, or when nothing arrives in time
+            try waitUntilReadable(far, "the rest of the requests")
+            let count = recv(far, &buffer, buffer.count, Int32(MSG_DONTWAIT))
+            try #require(count > 0)
+            buffer[..<count].withUnsafeBytes { decoder.append($0) }
+            while let (frame, isCancelled) = try decoder.next() {
+                ids.append(frame.id)
+                areCancelled.append(isCancelled)
+            }
+        }
+        #expect(ids == [1, 2] && areCancelled == [true, false])
+        connection.end(.becameInvalid)
     }
 
     @Test func `the cost of abandoning unsent requests is linear in their number`() throws {
