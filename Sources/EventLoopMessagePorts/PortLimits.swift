@@ -160,14 +160,17 @@ struct PortLimits: ~Copyable {
         connection.stallMark = stalls.mark(held: connection.receiver.heldBytes, unsent: connection.unsentBytes)
     }
 
-    /// Whether the connection holds something that others may wait for, and has made too little progress for too long.
-    mutating func isStalled(_ connection: ServedConnection) -> Bool {
+    /// Whether the connection holds something that others may wait for, and has made too little progress for too long. `isMemoryWanted`: others
+    /// wait for memory.
+    mutating func isStalled(_ connection: ServedConnection, isMemoryWanted: Bool) -> Bool {
         if connection.isClosed { return false }
-        let holdsSomething =
-            memory.granted(to: connection.token) > 0 || connection.countedDescriptors > 0 || !connection.outgoing.isEmpty
+        let hasMemory = memory.granted(to: connection.token) > 0
+        let holdsSomething = (hasMemory && isMemoryWanted) || connection.countedDescriptors > 0 || !connection.outgoing.isEmpty
+        // With memory, it can only wait until earlier descriptors have been closed. That may take as long as its process likes.
+        let waitsForOthers = connection.isWaiting && !hasMemory
         // A complete message waits for the port, not for the client.
         let hasCompleteFrame = connection.outgoing.isEmpty && connection.receiver.hasNext()
-        if !holdsSomething || connection.isWaiting || hasCompleteFrame {
+        if !holdsSomething || waitsForOthers || hasCompleteFrame {
             restartStallTime(of: connection)
             return false
         }

@@ -13,10 +13,13 @@ extension PortServer {
         if !limits.stalls.advance(to: clock()) { return }
         // Meanwhile descriptors may have been closed.
         resumeDescriptorWaiters()
-        for connection in table.everyConnection.sorted(by: { $0.token < $1.token }) where limits.isStalled(connection) {
+        // Each that has kept others waiting is closed, also if the memory of the first is enough for them.
+        let isWanted = limits.memory.hasWaiters
+        let connections = table.everyConnection.sorted { $0.token < $1.token }
+        for connection in connections where limits.isStalled(connection, isMemoryWanted: isWanted) {
             // Progress since the last read counts.
             if connection.outgoing.isEmpty { read(connection) } else { _ = connection.flush() }
-            if limits.isStalled(connection) { drop(connection) } else { update(connection) }
+            if limits.isStalled(connection, isMemoryWanted: isWanted) { drop(connection) } else { update(connection) }
         }
     }
 

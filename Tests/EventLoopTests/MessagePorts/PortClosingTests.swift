@@ -3,6 +3,7 @@
 //    accepted, sent when the process has no free descriptor, sent with an urgent byte, or of a pipe whose lock another thread holds.
 //  - At a client: it comes with a reply, is unread, or comes from a server that has closed.
 //  - Closes that block for one process do not delay those for another.
+//  - While they block, a half of a message keeps its memory only as long as nobody else waits for memory.
 
 #if os(Linux)
 
@@ -364,6 +365,43 @@ private let limit = Duration.seconds(60)
                 return count.value == 1 || client.isClosedNow
             }
             #expect(count.value == 1 && !client.isClosedNow)
+        }
+    }
+
+    @Test func `a half of a message keeps its memory while closes block only as long as nobody else waits for memory`() async {
+        // In a process of its own, for the same reasons.
+        await #expect(processExitsWith: .success) {
+            let (name, limit, clock, size) = (freshName(), 64, RunLoop.ManualClock(), 1 << 20)
+            // Memory for three messages of this size from one process.
+            let server = try PortServer(try PortName(name), maximumLength: size, descriptorLimit: limit, leastMemory: 0) { clock.now }
+            defer {
+                server.withdraw()
+                server.end()
+            }
+            // Longer than a stall, and a check each time.
+            func serve() {
+                for _ in 0..<30 {
+                    clock.advance(by: StallDetector.interval)
+                    _ = server.serve { _, _ in nil }
+                }
+            }
+            let half = rawFrame(1, length: UInt32(size), body: [UInt8](repeating: 7, count: 20_000))
+            let hostile = try (0..<3).map { _ in try RawClient(name) }
+            for client in hostile { client.send(half) }
+            serve()
+            #expect(server.limits.memory.testsOnlyGranted >= 3 * size && !server.limits.memory.hasWaiters)
+            try withBlockedCloses(from: getpid(), waiting: limit) {
+                // The port does not read on, because it would have to take the descriptor.
+                let pair = SocketPair()
+                for client in hostile { sendRaw(client.descriptor, [7], pair.near) }
+                serve()
+                #expect(hostile.allSatisfy { !$0.isClosedNow })
+                let honest = try RawClient(name)
+                honest.send(half)
+                serve()
+                #expect(hostile.allSatisfy { $0.isClosedNow } && !honest.isClosedNow)
+                #expect(!server.limits.memory.hasWaiters)
+            }
         }
     }
 
