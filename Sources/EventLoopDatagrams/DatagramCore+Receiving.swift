@@ -51,6 +51,7 @@ extension DatagramCore {
     // MARK: Handlers
 
     func setHandler(_ body: @escaping @Sendable (DatagramSocket, Datagram) -> Void) { /* DOES CALLOUT */
+        guard loop.isOurs else { return }
         let (released, isDue) = withState { state in
             precondition(!state.isForTasks, "a task reads this socket; use handlers or async calls, never both on one socket")
             let old = state.handler
@@ -93,6 +94,7 @@ extension DatagramCore {
     // MARK: Tasks
 
     func next(isolation: isolated (any Actor)?) async throws -> Datagram? {
+        guard loop.isOurs else { return nil }
         try Task.checkCancellation()
         let (taken, ticket) = withState { state in (Result { try takeForTaskLocked(&state) }, state.nextTicket()) }
         switch try taken.get() {

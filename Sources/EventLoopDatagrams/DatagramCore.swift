@@ -61,7 +61,8 @@ final class DatagramCore: PassEndListener, @unchecked Sendable {
     }
 
     var statistics: DatagramSocket.Statistics {
-        withState { state in
+        guard loop.isOurs else { return DatagramSocket.Statistics(received: 0, sent: 0, receiveDrops: 0, sendDrops: 0) }
+        return withState { state in
             if state.end == nil { countDropsLocked(&state) }
             return state.statistics
         }

@@ -85,7 +85,8 @@ public final class DatagramSocket: Sendable {
     /// The socket's own address, with the port that the kernel chose. Kept after the end.
     public var localAddress: RunLoop.SocketAddress { core.transport.localAddress }
 
-    /// What the socket has done so far. Kept after the end. Asks the kernel for its drops while the socket is open.
+    /// What the socket has done so far. Kept after the end. Asks the kernel for its drops while the socket is open. All zero in a child of fork, if
+    /// the parent made the socket.
     public var statistics: Statistics { core.statistics }
 
     /// False after `close()`, and when the loop has ended or the socket has failed.
