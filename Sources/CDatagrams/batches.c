@@ -1,7 +1,7 @@
 // Many datagrams in one system call.
 //
 // Lifecycle of the memory: each thread that receives or sends batches has one piece for each, made with its first batch, and freed when the
-// thread ends.
+// thread ends; never freed if the process has no key left for it (PTHREAD_KEYS_MAX).
 
 #if defined(__linux__) && !defined(_GNU_SOURCE)
 #define _GNU_SOURCE
@@ -124,6 +124,7 @@ struct batches {
 
 static __thread struct batches *own;
 static pthread_key_t key;
+static bool has_key;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void free_batches(void *batches) {
@@ -133,14 +134,15 @@ static void free_batches(void *batches) {
     own = 0;
 }
 
-static void make_key(void) { (void)pthread_key_create(&key, free_batches); }
+static void make_key(void) { has_key = pthread_key_create(&key, free_batches) == 0; }
 
 static struct batches *batches(void) {
     if (own) return own;
     struct batches *made = calloc(1, sizeof(*made));
     if (!made) return 0;
     pthread_once(&once, make_key);
-    if (pthread_setspecific(key, made) != 0) {
+    // If the process has no key left, the memory outlives its thread. Without a value of its own, `key` would be another library's.
+    if (has_key && pthread_setspecific(key, made) != 0) {
         free(made);
         return 0;
     }

@@ -169,6 +169,33 @@ import Darwin
         }
     }
 
+    #if os(Linux)
+    /// Its memory for batches outlives the thread then, which AddressSanitizer would report.
+    @Test(.enabled(if: !isUnderAddressSanitizer))
+    func `a process that has no key for a thread's memory left receives, and another library's key keeps its value`() async {
+        await #expect(processExitsWith: .success) {
+            try onFreshThread { loop in
+                let receiver = try DatagramSocket(boundTo: .anyIPv4, on: loop)
+                let sender = try DatagramSocket(connectedTo: receiver.localAddress, on: loop, mode: .never)
+                let bytes = Box<[UInt8]>([])
+                receiver.onReceive { _, datagram in bytes.value = datagram.bytes }
+                _ = loop.run(for: .zero)
+                var key = pthread_key_t()
+                while pthread_key_create(&key, nil) == 0 {}  // ends: a process has 1,024 keys
+                let before = pthread_getspecific(0)
+                sender.send([7])
+                try waitUntil("it arrives") {
+                    _ = loop.run(for: .milliseconds(10))
+                    return bytes.value == [7]
+                }
+                let after = pthread_getspecific(0)
+                #expect(before == after)
+                for socket in [receiver, sender] { socket.close() }
+            }
+        }
+    }
+    #endif
+
     enum Answer: CaseIterable { case send, sendOfAnotherThread, write }
 
     @Test(arguments: Answer.allCases, [RunLoop.Mode.default, "datagrams.other"])
