@@ -169,6 +169,24 @@ import Darwin
         }
     }
 
+    @Test func `a handler that another thread sets during a delivery gets the rest of it`() async throws {
+        try await withSockets { loop, _ in
+            let receiver = try DatagramSocket(boundTo: .anyIPv4, on: loop)
+            let sender = try DatagramSocket(connectedTo: receiver.localAddress, on: loop)
+            for number in 0..<4 { sender.send([UInt8(number)]) }
+            try await suspendUntil("they are queued") { receiver.statistics.received == 4 }
+            let (first, second) = (Box<[UInt8]>([]), Box<[UInt8]>([]))
+            receiver.onReceive { receiver, datagram in
+                first.change { $0 += datagram.bytes }
+                try? plainThread { receiver.onReceive { _, datagram in second.change { $0 += datagram.bytes } } }.join()
+            }
+            try await suspendUntil("all are delivered") { first.value.count + second.value.count == 4 }
+            sender.send([4])
+            try await suspendUntil("the next one is delivered") { second.value.last == 4 }
+            #expect(first.value == [0] && second.value == [1, 2, 3, 4])
+        }
+    }
+
     #if os(Linux)
     /// Its memory for batches outlives the thread then, which AddressSanitizer would report.
     @Test(.enabled(if: !isUnderAddressSanitizer))
