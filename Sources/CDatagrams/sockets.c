@@ -122,18 +122,18 @@ int cdatagrams_member(int descriptor, const struct cplatform_address *group, con
 }
 
 #if defined(__linux__) && defined(SO_MEMINFO)
-uint32_t cdatagrams_drops(int descriptor) {
+int64_t cdatagrams_drops(int descriptor) {
     // The counter that SO_RXQ_OVFL attaches to the next datagram, readable without one. Of <linux/sock_diag.h>: SK_MEMINFO_DROPS, SK_MEMINFO_VARS.
     enum { drops = 8, count = 9 };
     uint32_t values[count] = {0};
     socklen_t length = sizeof(values);
-    if (getsockopt(descriptor, SOL_SOCKET, SO_MEMINFO, values, &length) < 0 || length < sizeof(values)) return 0;
+    if (getsockopt(descriptor, SOL_SOCKET, SO_MEMINFO, values, &length) < 0 || length < sizeof(values)) return -1;
     return values[drops];
 }
 #else
-uint32_t cdatagrams_drops(int descriptor) {
+int64_t cdatagrams_drops(int descriptor) {
     (void)descriptor;
-    return 0;
+    return -1;
 }
 #endif
 

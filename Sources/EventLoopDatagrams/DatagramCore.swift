@@ -70,7 +70,8 @@ final class DatagramCore: PassEndListener, @unchecked Sendable {
 
     /// The kernel's count wraps around.
     func countDropsLocked(_ state: inout DatagramState) {
-        let drops = transport.drops
+        // Unknown where the system does not count, and if other code has closed or replaced the descriptor.
+        guard let drops = transport.drops else { return }
         state.statistics.receiveDrops &+= UInt64(drops &- state.kernelDrops)
         state.kernelDrops = drops
     }

@@ -137,7 +137,7 @@ final class DatagramDescriptor: DatagramTransport {
     /// For a Unix socket without a peer the kernel reports only the room of the socket itself.
     var reportsRoom: Bool { kind != Int32(CPLATFORM_UNIX) || peer != nil }
 
-    var drops: UInt32 { cdatagrams_drops(number) }
+    var drops: UInt32? { UInt32(exactly: cdatagrams_drops(number)) }
 
     /// The kernel delivers.
     var deliversLater: Bool { false }

@@ -13,8 +13,8 @@ protocol DatagramTransport: AnyObject, Sendable {
     var isOurs: Bool { get }
     /// Whether `readyForDatagrams` is called when there is room again.
     var reportsRoom: Bool { get }
-    /// How many datagrams have found no room before they were received. Wraps around.
-    var drops: UInt32 { get }
+    /// How many datagrams have found no room before they were received; nil if that is unknown. Wraps around.
+    var drops: UInt32? { get }
     /// Whether what was sent reaches its receivers only in `deliverSent`.
     var deliversLater: Bool { get }
 

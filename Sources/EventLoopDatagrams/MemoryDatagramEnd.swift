@@ -71,7 +71,7 @@ final class MemoryDatagramEnd: DatagramTransport {
     var reportsRoom: Bool { true }
     /// No lock of another socket is taken, and no loop changed, under the lock of the sender.
     var deliversLater: Bool { true }
-    var drops: UInt32 { state.withLock { $0.drops } }
+    var drops: UInt32? { state.withLock { $0.drops } }
 
     func accepts(_ sender: RunLoop.SocketAddress) -> Bool { peerName == nil || peerName == sender }
 

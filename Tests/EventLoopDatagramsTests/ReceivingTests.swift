@@ -110,6 +110,28 @@ import Darwin
     #endif
 
     #if os(Linux)
+    @Test func `a descriptor that other code has replaced adds nothing to the drops that were counted`() async {
+        await #expect(processExitsWith: .success) {
+            let thread = try RunLoopThread(name: "datagrams")
+            var options = DatagramSocket.Options()
+            options.receiveBufferSize = 4_096
+            let receiver = try DatagramSocket(boundTo: .anyIPv4, on: thread.runLoop, mode: .never, options: options)
+            let sender = try DatagramSocket(connectedTo: receiver.localAddress, on: thread.runLoop, mode: .never)
+            for _ in 0..<1_000 { sender.send([1, 2, 3]) }
+            try waitUntil("the kernel drops some") { receiver.statistics.receiveDrops > 0 }
+            let number = try #require(receiver.withDescriptor { $0 })
+            let (copy, other) = (dup(number), Pipe())
+            #expect(dup2(other.readEnd, number) == number)
+            let drops = receiver.statistics.receiveDrops
+            #expect(drops > 0 && drops <= 1_000)
+            // The library closes it.
+            #expect(dup2(copy, number) == number)
+            close(copy)
+            thread.stop()
+            await thread.join()
+        }
+    }
+
     /// `make flood` has a million.
     private static let floodSize = getenv("EVENTLOOP_FLOOD").flatMap { Int(String(cString: $0)) } ?? 50_000
 

@@ -33,8 +33,8 @@ int cdatagrams_bind(int descriptor, const struct cplatform_address *address);
 int cdatagrams_connect(int descriptor, const struct cplatform_address *peer);
 /// Joins a multicast group, or leaves it. `interface` may be null. 0, or an errno.
 int cdatagrams_member(int descriptor, const struct cplatform_address *group, const char *interface, bool joins);
-/// How many datagrams the kernel has dropped because the socket had no room; 0 if the system does not count them. It wraps around.
-uint32_t cdatagrams_drops(int descriptor);
+/// How many datagrams the kernel has dropped because the socket had no room: 32 bits, which wrap around. Negative if that is unknown.
+int64_t cdatagrams_drops(int descriptor);
 
 // MARK: Batches
 
