@@ -127,6 +127,7 @@ import Darwin
             // The library closes it.
             #expect(dup2(copy, number) == number)
             close(copy)
+            withExtendedLifetime(other) {}
             thread.stop()
             await thread.join()
         }
