@@ -21,7 +21,6 @@ extension RunLoop {
             var offset: Int64
             /// What manual clocks have been set by, and nobody has been called for.
             var manualJump: Int64 = 0
-            var clocks = WallClockUses()
 
             /// By how much the system's clock was set since the last report; zero if that is too little to be reported.
             var unreportedJump: Int64 {
@@ -63,7 +62,7 @@ extension RunLoop {
                 alarm.arm(.distantFuture)
                 let manualJump = state.manualJump
                 state.manualJump = 0
-                guard state.clocks.includesSystemClock else { return manualJump }
+                if manualClock != nil { return manualJump }
                 let jump = state.unreportedJump
                 state.offset = state.offset.addingSaturated(jump)
                 return manualJump.addingSaturated(jump)
@@ -73,19 +72,13 @@ extension RunLoop {
             return true
         }
 
-        override func didJoin(_ loop: RunLoop, _ mode: Mode) { count(loop, 1) }
-
-        override func didLeave(_ loop: RunLoop, _ mode: Mode) { count(loop, -1) }
-
-        private func count(_ loop: RunLoop, _ difference: Int) {
-            let clock = loop.time.manualClock
-            clock?.count(self, difference)
-            alarm.withLockIfOwn(settings) { state in
-                state.clocks.count(clock, difference)
-                // A loop from which the source was removed just then, or one in manual time, may have taken the kernel's report.
-                if clock == nil && difference > 0 && state.unreportedJump != 0 { alarm.makeReadable() }
-            }
+        override func didJoin(_ loop: RunLoop, _ mode: Mode) {
+            if let clock = loop.time.manualClock { return clock.count(self, 1) }
+            // A loop from which the source was removed just then, or one in manual time, may have taken the kernel's report.
+            alarm.withLockIfOwn(settings) { if $0.unreportedJump != 0 { alarm.makeReadable() } }
         }
+
+        override func didLeave(_ loop: RunLoop, _ mode: Mode) { loop.time.manualClock?.count(self, -1) }
 
         override func releaseHandlers() { handler.clear() }
 

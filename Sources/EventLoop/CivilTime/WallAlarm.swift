@@ -57,25 +57,7 @@ struct WallAlarm: ~Copyable, Sendable {
     }
 }
 
-/// How often a source is in loops of each wall clock: the system's (nil), and each manual one.
-struct WallClockUses: Sendable {
-    private var uses: [(clock: RunLoop.ManualClock?, count: Int)] = []
-
-    var includesSystemClock: Bool { uses.contains { $0.clock == nil && $0.count > 0 } }
-    var includesManualClock: Bool { uses.contains { $0.clock != nil && $0.count > 0 } }
-
-    /// Whether one of the clocks has reached `date`.
-    func haveReached(_ date: RunLoop.WallTime) -> Bool {
-        uses.contains { $0.count > 0 && ($0.clock?.wallTime ?? .now) >= date }
-    }
-
-    /// The source was added to a mode, or (-1) removed from it. A removal may be reported before the addition that it follows.
-    mutating func count(_ clock: RunLoop.ManualClock?, _ difference: Int) {
-        if let index = uses.firstIndex(where: { $0.clock === clock }) {
-            uses[index].count += difference
-            if uses[index].count == 0 { uses.remove(at: index) }
-        } else {
-            uses.append((clock, difference))
-        }
-    }
+extension RunLoop.Source {
+    /// The manual clock of the loops that a source is in, which all go by one clock (rule 18.34); nil if that is the system's, or if it is in none.
+    var manualClock: RunLoop.ManualClock? { (state.withLockIfOwn { $0.first?.loop } ?? nil)?.time.manualClock }
 }

@@ -17,13 +17,12 @@ extension RunLoop {
 
         private struct State: Sendable {
             var date: WallTime
-            var clocks = WallClockUses()
             /// The alarm has been made readable, and not been drained since.
             var isReadable = false
         }
 
         private let alarm: WallAlarm
-        /// Its lock is held while a manual clock is read, which has a lock of its own.
+        /// Its lock is held while the source's own and that of a manual clock are taken.
         private let dates: LoopLock<State>
         /// The date as a deadline of loops with a manual clock.
         private let deadline = CompanionTimer("date of a wall timer")
@@ -59,20 +58,22 @@ extension RunLoop {
                 let isManual = alarm.withLockIfOwn(dates) { state -> Bool in
                     state.date = newValue
                     arm(&state)
-                    return state.clocks.includesManualClock
+                    return manualClock != nil
                 }
                 if isManual == true { startDeadline() }
             }
         }
 
+        private func hasCome(_ state: State) -> Bool { state.date != .distantFuture && (manualClock?.wallTime ?? .now) >= state.date }
+
         /// Arms the kernel's timer for what the source waits for. Under the lock.
         private func arm(_ state: inout State) {
-            let isDue = state.date != .distantFuture && state.clocks.haveReached(state.date)
+            let isDue = hasCome(state)
             if isDue {
                 // Arming it again would make it unreadable for a moment.
                 if !state.isReadable { alarm.makeReadable() }
             } else {
-                alarm.arm(state.clocks.includesSystemClock ? state.date : .distantFuture)
+                alarm.arm(manualClock == nil ? state.date : .distantFuture)
             }
             state.isReadable = isDue
         }
@@ -99,10 +100,10 @@ extension RunLoop {
                     alarm.drain()
                     state.isReadable = false
                     // Not due: the clock was set back since the kernel's timer expired, or another loop was faster.
-                    let isDue = state.date != .distantFuture && state.clocks.haveReached(state.date)
+                    let isDue = hasCome(state)
                     if isDue { state.date = .distantFuture }
                     arm(&state)
-                    return (isDue, state.clocks.includesManualClock)
+                    return (isDue, manualClock != nil)
                 } ?? (false, false)
             if !isDue { return false }
             // Not the end of the deadline: another thread may have set the next date, and started its deadline, by now.
@@ -118,10 +119,7 @@ extension RunLoop {
         private func count(_ loop: RunLoop, _ difference: Int, ifManual: () -> Void) {
             let clock = loop.time.manualClock
             clock?.count(self, difference)
-            alarm.withLockIfOwn(dates) { state in
-                state.clocks.count(clock, difference)
-                arm(&state)
-            }
+            alarm.withLockIfOwn(dates) { arm(&$0) }
             if clock != nil { ifManual() }
         }
 
