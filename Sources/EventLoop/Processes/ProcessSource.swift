@@ -1,3 +1,6 @@
+internal import CPlatform
+internal import EventLoopLibC
+
 extension RunLoop {
     /// How a process exited.
     public enum ExitStatus: Sendable, Hashable {
@@ -25,7 +28,11 @@ extension RunLoop {
 
         /// The process. After the status was reported, the system may reuse the number for another process.
         public let pid: Int32
-        private let child: ChildWatch
+        /// Readable when the child has exited or may have exited. Closed by deinit if it is the process's own.
+        private let descriptor: Int32
+        private let identity: FileIdentity
+        /// Where the kernel has no descriptor of the process: the watch of SIGCHLD, which says that some child has changed state.
+        private let signals: SignalWatch?
 
         private let handler: HandlerSlot<@Sendable (ProcessSource, ExitStatus) -> Void>
 
@@ -37,28 +44,53 @@ extension RunLoop {
             pid: Int32, label: String? = nil, file: StaticString = #fileID, line: UInt = #line,
             handler: @escaping @Sendable (ProcessSource, ExitStatus) -> Void
         ) throws(SourceError) {
-            child = try ChildWatch(child: pid)
+            (descriptor, identity, signals) = try Self.beginWatching(pid)
             self.pid = pid
             self.handler = HandlerSlot(handler)
             super.init(kind: .watched, recordedKind: .processSource, label: label, site: CreationSite(file, line))
         }
 
+        private static func beginWatching(_ pid: Int32) throws(SourceError) -> (Int32, FileIdentity, SignalWatch?) {
+            _ = try look(at: pid, reaps: false)
+            let descriptor = cplatform_child_descriptor(pid)
+            if descriptor >= 0 {
+                do throws(SourceError) {
+                    // Other code may have reaped the child meanwhile, and the number may be another process's.
+                    _ = try look(at: pid, descriptor, reaps: false)
+                } catch {
+                    cplatform_close(descriptor)
+                    throw error
+                }
+                return (descriptor, FileIdentity(of: descriptor)!, nil)  // it is open
+            }
+            // The child has exited meanwhile, and other code has reaped it.
+            if errno == ESRCH { throw .badProcess(pid) }
+            guard errno == ENOSYS else { throw .system(operation: "making a descriptor for process \(pid)", errno: errno) }
+            let signals = try SignalWatch(signal: SIGCHLD)
+            // SIGCHLD may have arrived before the watch.
+            if try look(at: pid, reaps: false) != nil { signals.wake() }
+            return (signals.descriptor, signals.identity, signals)
+        }
+
         deinit {
-            child.end()
+            signals?.end()
             endByLastRelease()
+            if signals == nil { cplatform_close(descriptor) }
         }
 
         override var watch: Watch? {
             // An edge: while another process traces the child, its end makes the descriptor readable but cannot be waited for. When the tracer
             // releases the child, the kernel reports it again.
-            Watch(descriptor: child.descriptor, trigger: .edge, identity: child.identity)
+            Watch(descriptor: descriptor, trigger: .edge, identity: identity)
         }
 
-        override func willBeWatched() { child.letThrough() }
+        override func willBeWatched() { signals?.letThrough() }
 
         override func serve(_ ready: Readiness) -> Bool { /* DOES CALLOUT */
             do throws(SourceError) {
-                guard let status = try child.take() else { return false }
+                // Taken first: a signal that arrives after the look makes the descriptor readable again.
+                _ = signals?.take()
+                guard let status = try Self.look(at: pid, signals == nil ? descriptor : -1, reaps: true) else { return false }
                 // First, so that a run that is nested in the handler does not look for a child that was reaped.
                 invalidate()
                 handler.with { $0.handlers(self, status) }
@@ -70,7 +102,17 @@ extension RunLoop {
             }
         }
 
-        override func didInvalidate() { child.end() }
+        /// Asks about this child, and no other. Nil if it has not exited.
+        private static func look(at child: Int32, _ descriptor: Int32 = -1, reaps: Bool) throws(SourceError) -> ExitStatus? {
+            var exit = cplatform_exit()
+            switch cplatform_child_status(child, descriptor, reaps, &exit) {
+            case 0: return nil
+            case 1: return exit.was_killed ? .signaled(signal: exit.status, coreDumped: exit.dumped_core) : .exited(exit.status)
+            default: throw errno == ECHILD ? .badProcess(child) : .system(operation: "waitid for process \(child)", errno: errno)
+            }
+        }
+
+        override func didInvalidate() { signals?.end() }
 
         override func releaseHandlers() { handler.clear() }
 
