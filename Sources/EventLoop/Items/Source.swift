@@ -125,6 +125,7 @@ extension RunLoop {
         /// the source.
         func didInvalidate() { /* DOES CALLOUT */  }
 
+        /// When no call is in progress and none can follow. Called again, it does nothing.
         func releaseHandlers() {}
 
         /// Whether somebody waits for the end of the source.
@@ -143,16 +144,8 @@ extension RunLoop {
 
         /// Releases the handlers and calls the `onInvalidation` closures. Only the caller that ended the last use of `rundown` may call it.
         final func finish() { /* DOES CALLOUT */
-            releaseHandlersOnce()
-            callInvalidationBodies()
-        }
-
-        /// False if they have been released.
-        @discardableResult
-        final func releaseHandlersOnce() -> Bool { /* DOES CALLOUT */
-            guard state.withLockIfOwn({ $0.beginReleasingHandlers() }) ?? true else { return false }
             releaseHandlers()
-            return true
+            while callNextInvalidationBody() {}  // ends: a closure that is added from now on is called at once
         }
 
         /// The last release of a valid source invalidates it. The deinit of each subclass calls this, because the closures receive the
@@ -161,16 +154,10 @@ extension RunLoop {
             // A source that was invalidated before is finished, because every use retains it.
             guard rundown.invalidate().first else { return }
             if isWhole && isOfUseInMode && state.withLockIfOwn({ !$0.wasAdded }) ?? false { warnOfRelease() }
-            releaseHandlers()
-            callInvalidationBodies()
-        }
-
-        private func callInvalidationBodies() { /* DOES CALLOUT */
-            while callNextInvalidationBody() {}  // ends: a closure that is added from now on is called at once
+            finish()
         }
 
         /// False if there is none.
-        @discardableResult
         final func callNextInvalidationBody() -> Bool { /* DOES CALLOUT */
             // Not a closure: a closure that it returned would be wrapped in two objects.
             guard let locked = state.lockValueIfOwn() else { return false }
@@ -234,7 +221,6 @@ struct SourceState: Sendable {
     private(set) var others: [SourceMembership]?
     private var rare: Rare?
     var isFinished = false
-    private var areHandlersReleased = false
     /// Whether the source is or ever was in a loop.
     private(set) var wasAdded = false
 
@@ -282,12 +268,6 @@ struct SourceState: Sendable {
         guard let rare else { return nil }
         if let first = rare.firstBody.take() { return first }
         return rare.otherBodies.isEmpty ? nil : rare.otherBodies.removeFirst()
-    }
-
-    /// True for the first caller.
-    mutating func beginReleasingHandlers() -> Bool {
-        defer { areHandlersReleased = true }
-        return !areHandlersReleased
     }
 
     /// Adds a loop to those that wait for the handler to return on another thread.

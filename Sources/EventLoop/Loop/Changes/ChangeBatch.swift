@@ -271,7 +271,8 @@ extension RunLoop {
         owned.pending.remove(.finishing)
         while let item = owned.ended.withFirst({ copy $0 }) {  // ends: each item ends once
             if case .source(let source) = item, source.hasInvalidationBodies {
-                if !source.releaseHandlersOnce() { callNextInvalidationBody(of: source) }
+                source.releaseHandlers()
+                callNextInvalidationBody(of: source)
                 continue
             }
             _ = owned.ended.popFirst()
@@ -287,8 +288,8 @@ extension RunLoop {
 
     private func callNextInvalidationBody(of source: Source) { /* DOES CALLOUT */
         let span = openSpan(modeTable[max(0, runs.modeIndex)], source.callout(.invalidation))
-        source.callNextInvalidationBody()
-        closeSpan(span)
+        // A run nested in a deinit of what the handler held may have called it.
+        closeSpan(span, isCalled: source.callNextInvalidationBody())
     }
 
     /// As `finishItems`, unless the owner is on its way to sleep, where no callout may be made: then the next pass does it.
