@@ -1,5 +1,4 @@
-// Lifecycle: the timer descriptor and its event are made with the poller. `disconnect` takes the event off and frees it while the base
-// still lives; the descriptor is closed by deinit. All on the loop's thread.
+// Lifecycle: the timer descriptor is made with the poller, one of whose own events watches it, and closed by deinit. All on the loop's thread.
 
 internal import CPlatform
 internal import EventLoopLibC
@@ -8,74 +7,35 @@ internal import EventLoopLibC
 ///
 /// libevent's own timeouts follow a coarse clock (2 ms late in the median), and its precise mode arms a timer on every wait.
 struct DeadlineTimer: ~Copyable {
-    struct Record {
-        var hasFired = false
-        /// The poller whose wait this timer ends by hand, because the base has events of C libraries.
-        var host: Borrowed<Poller>?
-    }
-
     /// The timer's descriptor, or -1 where there is none.
     let descriptor: Int32
     private let reportsEdges: Bool
-    private let record: UnsafeMutablePointer<Record>
+    /// The poller's event. It has the timeout where there is no descriptor.
+    var event: OpaqueEvent?
+    /// The event was reported, and nobody has acknowledged that.
+    var hasFired = false
     /// What the kernel is armed for; `Int64.max` for nothing.
     private var armed = Int64.max
 
-    init(_ base: borrowing EventBase, isInternal: Bool = false) throws(RunLoop.SourceError) {
+    init(reportsEdges: Bool) throws(RunLoop.SourceError) {
         descriptor = cplatform_make_deadline_timer()
-        let refusal = descriptor < 0 && errno != ENOSYS ? errno : 0
-        reportsEdges = base.reportsEdges
-        record = EventRecord.allocate(Record())
-        let code = refusal == 0 ? add(to: base, isInternal: isInternal) : refusal
-        if code == 0 { return }
-        // Everything is initialized by now, so this ends in deinit, which closes the descriptor.
-        EventRecord.free(record)
-        throw .system(operation: refusal == 0 ? "watching a timer descriptor" : "making a timer descriptor", errno: code)
+        self.reportsEdges = reportsEdges
+        if descriptor < 0 && errno != ENOSYS { throw .system(operation: "making a timer descriptor", errno: errno) }
     }
 
     deinit {
         if descriptor >= 0 { cplatform_close(descriptor) }
     }
 
-    /// Leaves its base for another one.
-    mutating func move(to base: borrowing EventBase) {
-        EventRecord.event(record).delete()
-        if descriptor < 0 { armed = .max }
-        let code = add(to: base)
-        precondition(code == 0, "a timer descriptor that one base takes another one takes too; errno \(code)")
-    }
+    /// What the event watches for. An edge needs no read: each arming that comes due is a new one.
+    var flags: EventFlags { descriptor < 0 ? [.timeout] : reportsEdges ? [.read, .persist, .edge] : [.read, .persist] }
 
-    /// 0, or the errno of the kernel's refusal. An edge needs no read: each arming that comes due is a new one.
-    private func add(to base: borrowing EventBase, isInternal: Bool = false) -> Int32 {
-        let event = EventRecord.event(record)
-        let flags: EventFlags = descriptor < 0 ? [.timeout] : reportsEdges ? [.read, .persist, .edge] : [.read, .persist]
-        event.assign(base, descriptor, flags, isInternal: isInternal, Self.deadlineFired, record)
-        return descriptor < 0 ? 0 : event.add()
-    }
-
-    private static let deadlineFired: EventCallback = { _, _, context in
-        let record = context!.assumingMemoryBound(to: Record.self)
-        record.pointee.hasFired = true
-        record.pointee.host?.use { $0.countCollected() }
-    }
-
-    /// The base gets events of C libraries.
-    func makeInternal(host: Poller) {
-        EventRecord.event(record).makeInternal()
-        record.pointee.host = Borrowed(host, keptBy: .event)
-    }
-
-    /// Before the base is freed; the last call.
-    func disconnect() {
-        EventRecord.event(record).delete()
-        EventRecord.free(record)
-    }
-
-    var hasFired: Bool { record.pointee.hasFired }
+    /// The event is on another base, without a timeout.
+    mutating func eventWasMoved() { if descriptor < 0 { armed = .max } }
 
     @inline(never)
     mutating func acknowledgeExpiry() {
-        record.pointee.hasFired = false
+        hasFired = false
         armed = .max
         if !reportsEdges { readExpiry() }
     }
@@ -113,7 +73,7 @@ struct DeadlineTimer: ~Copyable {
             precondition(result == 0, "timerfd_settime takes any valid time; errno \(errno)")
             return
         }
-        let event = EventRecord.event(record)
+        let event = event!  // the poller watches it before it waits
         event.delete()
         if deadline == .max { return }
         let left = max(0, deadline.subtractingSaturated(RunLoop.Instant.now.nanoseconds))

@@ -46,8 +46,9 @@ extension Poller {
     /// A poller on a base that a C program made, has events on, and frees after the poller. None of our events on it is ever counted. Only
     /// libevent's own tests run this way (Tests/LibeventRegress).
     convenience init(borrowing base: OpaquePointer, waking channel: borrowing WakeChannel) throws(RunLoop.SourceError) {
-        try self.init(EventBase(borrowing: base), isHost: true)
+        try self.init(EventBase(borrowing: base))
         beginHosting(ownEvents: 0)
+        try watchDeadline()
         try watch(channel)
     }
 
@@ -57,7 +58,6 @@ extension Poller {
         let roundEnd = makeGuestRecord(level: state.base.leastUrgentLevel, Self.roundDidEnd)
         let roundStart = makeGuestRecord(level: EventBase.ownLevel, Self.roundDidStart)
         state.guests = Guests(roundEnd: roundEnd, roundStart: roundStart, ownEvents: ownEvents)
-        state.deadline.makeInternal(host: self)
         state.isWaitSpecial = true
     }
 

@@ -61,6 +61,7 @@ final class Poller {
         fileprivate init(_ base: consuming EventBase, _ deadline: consuming DeadlineTimer) {
             self.base = base
             self.deadline = deadline
+            internals.reserveCapacity(2)  // the deadline and the wake-up, in one allocation
         }
     }
 
@@ -88,11 +89,13 @@ final class Poller {
     /// Nothing wakes its wait before `watch(_:)`.
     convenience init() throws(RunLoop.SourceError) {
         guard let base = EventBase() else { throw .system(operation: "making an event base", errno: errno) }
-        try self.init(base, isHost: false)
+        try self.init(base)
+        try watchDeadline()
     }
 
-    init(_ base: consuming EventBase, isHost: Bool) throws(RunLoop.SourceError) {
-        let deadline = try DeadlineTimer(base, isInternal: isHost)
+    /// Nothing ends its wait before `watchDeadline` and `watch(_:)`.
+    init(_ base: consuming EventBase) throws(RunLoop.SourceError) {
+        let deadline = try DeadlineTimer(reportsEdges: base.reportsEdges)
         state = State(base, deadline)
         collector = .allocate(capacity: 1)
         collector.initialize(to: Collector(Borrowed(self, keptBy: .event)))
@@ -114,7 +117,6 @@ final class Poller {
 
     deinit {
         assert(!state.isInside && state.batchesInProgress == 0, "a poller ends outside its wait")
-        state.deadline.disconnect()
         for record in state.internals {
             EventRecord.event(record).delete()
             Internal.free(record)
@@ -249,6 +251,19 @@ final class Poller {
         _ = read(descriptor, &count, MemoryLayout<UInt64>.size)
     }
 
+    /// From now on the deadline ends the wait. Once, before the first wait.
+    func watchDeadline() throws(RunLoop.SourceError) {
+        let code = watchInternally(state.deadline.descriptor, state.deadline.flags) { _, _, context in
+            let record = context!.assumingMemoryBound(to: InternalRecord.self)
+            record.pointee.poller.use {
+                $0.countCollected()
+                $0.state.deadline.hasFired = true
+            }
+        }
+        if code != 0 { throw .system(operation: "watching a timer descriptor", errno: code) }
+        state.deadline.event = Internal.event(state.internals[0])
+    }
+
     /// Watches the handle that Dispatch offers to run loops. 0 or an errno.
     func watchMainQueue(_ descriptor: Int32) -> Int32 {
         let code = watchInternally(descriptor, [.read, .persist]) { _, _, context in
@@ -277,14 +292,14 @@ final class Poller {
         guard state.guests == nil, !state.isInside, let fresh = EventBase() else { return false }
         for record in state.internals { Internal.event(record).delete() }
         forEachAdded { EventRecord.event($0).delete() }
-        state.deadline.move(to: fresh)
         let outer = leaveOuterSet()
         state.base = fresh
-        rejoin(outer)
         for record in state.internals {
             let code = addInternal(record)
             precondition(code == 0, "what one base watches another one watches too; errno \(code)")
         }
+        state.deadline.eventWasMoved()
+        rejoin(outer)
         forEachAdded { reconnect($0) }
         state.closedEarly = ClosedDescriptors()
         updateIsWaitSpecial()
