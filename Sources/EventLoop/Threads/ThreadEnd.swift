@@ -1,19 +1,11 @@
 /// Comes once. Threads wait for it on a latch, and tasks are resumed. Thread-safe.
 final class ThreadEnd: Sendable {
-    private struct Tasks: Sendable {
-        var hasCome = false
-        var waiting: [ObjectIdentifier: TaskWait<Bool>] = [:]
-    }
-
     private let latch = Latch()
-    private let tasks = LoopLock(Tasks())
+    /// The tasks that wait; nil when it has come.
+    private let tasks = LoopLock<[ObjectIdentifier: TaskWait<Bool>]?>([:])
 
     func come() {
-        let waiting = tasks.withLock { tasks in
-            tasks.hasCome = true
-            defer { tasks.waiting = [:] }
-            return tasks.waiting
-        }
+        let waiting = tasks.withLock { $0.take() } ?? [:]
         for wait in waiting.values { wait.deliver(true) }
         latch.open()
     }
@@ -22,7 +14,7 @@ final class ThreadEnd: Sendable {
     func wait(until deadline: RunLoop.Instant?) -> Bool { latch.wait(until: deadline) }
 
     /// How many tasks wait. For tests.
-    var waitingTasks: Int { tasks.withLock { $0.waiting.count } }
+    var waitingTasks: Int { tasks.withLock { $0?.count ?? 0 } }
 
     /// Suspends the task until the thread has ended. Returns false if `deadline` (real time) passes or the task is cancelled first.
     func suspend(until deadline: RunLoop.Instant?) async -> Bool {
@@ -30,12 +22,12 @@ final class ThreadEnd: Sendable {
         if latch.wait(until: .distantPast) { return true }
         let wait = TaskWait<Bool>()
         let hasCome = tasks.withLock { tasks in
-            if !tasks.hasCome { tasks.waiting[ObjectIdentifier(wait)] = wait }
-            return tasks.hasCome
+            tasks?[ObjectIdentifier(wait)] = wait
+            return tasks == nil
         }
         if hasCome { return true }
         let result = await wait.outcome(until: deadline) { wait.deliver(false) }
-        tasks.withLock { _ = $0.waiting.removeValue(forKey: ObjectIdentifier(wait)) }
+        tasks.withLock { $0?[ObjectIdentifier(wait)] = nil }
         return result
     }
 }
