@@ -141,6 +141,15 @@ void cplatform_unlock(struct cplatform_lock *lock);
 // Whether some thread holds the lock: for assertions.
 bool cplatform_lock_is_held(struct cplatform_lock *lock);
 
+// Threads wait until it is open. It stays open.
+struct cplatform_latch;
+struct cplatform_latch *cplatform_make_latch(void);
+// `is_inherited`: a process that was forked from the one that made the latch frees its copy.
+void cplatform_free_latch(struct cplatform_latch *latch, bool is_inherited);
+void cplatform_open_latch(struct cplatform_latch *latch);
+// Returns false if the deadline passes first: nanoseconds of the monotonic clock, INT64_MAX for none. No cancellation point.
+bool cplatform_wait_for_latch(struct cplatform_latch *latch, int64_t deadline);
+
 // Lets the processor know that the caller spins, so that it yields to the other thread of the core.
 static inline void cplatform_relax(void) {
 #if defined(__x86_64__)
