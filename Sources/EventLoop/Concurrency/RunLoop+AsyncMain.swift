@@ -28,15 +28,13 @@ extension RunLoop {
         guard main.isCurrent, main.servesMainQueue, main.runDepth == 0 else { return false }
         // The hook is not a documented interface, so it is set only with the versions that it was tested with.
         #if compiler(>=6.1) && compiler(<6.5)
-        return cplatform_divert_async_main { RunLoop.runMainForever() }
+        return cplatform_divert_async_main { /* DOES CALLOUT */
+            while true {  // ends with the program, whose main calls exit when it returns
+                _ = RunLoop.main.run(.default, limit: .max, returnsAfterSource: false)
+            }
+        }
         #else
         return false
         #endif
-    }
-
-    private static func runMainForever() { /* DOES CALLOUT */
-        while true {  // ends with the program, whose main calls exit when it returns
-            _ = main.run(.default, limit: .max, returnsAfterSource: false)
-        }
     }
 }

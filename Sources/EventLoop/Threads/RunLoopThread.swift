@@ -1,6 +1,5 @@
 internal import CPlatform
 internal import EventLoopLibC
-import Synchronization
 
 /// A thread whose only work is its run loop. It runs the loop in `.default` until `stop()`.
 ///
@@ -72,11 +71,7 @@ public final class RunLoopThread: Sendable {
     /// closure or holds. It still performs everything that its loop accepted earlier, in one last batch before `teardown`; from then on the
     /// loop accepts nothing more. No-op if called before. Thread-safe. (`runLoop.stop()` only ends a run; then the
     /// thread runs its loop again.)
-    public func stop() {
-        // This order guarantees that the loop of a stopping thread accepts nothing but what it drains.
-        runLoop.requestEnd()
-        life.isStopping.store(true, ordering: .sequentiallyConsistent)
-    }
+    public func stop() { runLoop.requestEnd() }
 
     /// As `stop()`, but waits for holds no longer than `limit`, in the loop's time. It can be called again, while the thread drains: that
     /// shortens the wait, and never lengthens it. With a limit of zero or less the thread waits for none. Thread-safe.
@@ -136,7 +131,6 @@ private final class ThreadLife: Sendable {
     let name: String
     let started = Latch()
     let ended = ThreadEnd()
-    let isStopping = Atomic<Bool>(false)
     let outcome = LoopLock<Result<RunLoop, any Error>?>(nil)
     private let setup: LoopLock<(@Sendable (RunLoop) throws -> ThreadStages)?>
     /// Changed on the thread only.
@@ -149,16 +143,14 @@ private final class ThreadLife: Sendable {
     }
 
     func start(stackSize: Int?) throws {
-        let code = NativeThread.start(stackSize: stackSize) { [self] in live() }
+        let code = NativeThread.start(stackSize: stackSize) { [self] in /* DOES CALLOUT */
+            cplatform_name_this_thread(name)
+            run()
+            LoopLifetime.endLoopOfThisThread()
+        }
         if code == 0 { return }
         let stack = stackSize.map { " with a stack of \($0) bytes" } ?? ""
         throw RunLoop.SourceError.system(operation: "starting a thread" + stack, errno: code)
-    }
-
-    fileprivate func live() { /* DOES CALLOUT */
-        cplatform_name_this_thread(name)
-        run()
-        LoopLifetime.endLoopOfThisThread()
     }
 
     /// The last visible action of the thread, also if it ends inside a handler.
@@ -186,7 +178,7 @@ private final class ThreadLife: Sendable {
         }
         if stages.drain != nil { loop.reserveDraining() }
         begin(.success(loop))
-        while !isStopping.load(ordering: .sequentiallyConsistent) {  // ends: with stop(), which ends the runs in progress
+        while !loop.wasToldToEnd {  // ends: with stop(), which ends the runs in progress
             _ = loop.run(.default, limit: .max, returnsAfterSource: false)
         }
         let hasDrained = drain(loop, &stages)

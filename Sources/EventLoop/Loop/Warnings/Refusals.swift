@@ -59,8 +59,8 @@ extension RunLoop {
     /// Under the lock, as `add` decides: `hasEnded` is set a little later.
     private var isValidLoop: Bool { shared.withLock { $0.phase != .ended } }
 
-    /// A precondition failure for a loop of the parent process.
-    private var wasToldToEnd: Bool { shared.withLock { $0.drain.isRequested } }
+    /// Whether the loop's `RunLoopThread` was stopped. A precondition failure for a loop of the parent process.
+    var wasToldToEnd: Bool { shared.withLock { $0.drain.isRequested } }
 
     /// A thread that is stopping refuses work in every program that ends in an orderly way, and the refusal is how others find out. So
     /// only callers that go on regardless are reported. Every other loop ends with its thread, which its users must prevent.
