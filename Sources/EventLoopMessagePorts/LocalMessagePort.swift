@@ -85,7 +85,7 @@ private final class LocalPortBehavior: SourceBehavior {
 
     let server: PortServer
     private let name: PortName
-    private let identity: FileIdentity
+    let identity: FileIdentity
     /// Nil once the port is finished.
     private let handler: LoopLock<Handler?>
 
@@ -100,7 +100,7 @@ private final class LocalPortBehavior: SourceBehavior {
         self.handler = LoopLock(handler)
     }
 
-    var watch: Watch { Watch(descriptor: server.set.set, identity: identity) }
+    var descriptor: Int32 { server.set.set }
 
     func serve(_ source: RunLoop.Source, _ ready: Readiness) -> Bool { /* DOES CALLOUT */
         // The initializer of no other class makes this behavior.

@@ -53,7 +53,7 @@ extension RunLoop {
 
         deinit { endByLastRelease() }
 
-        override var watch: Watch? { Watch(descriptor: alarm.descriptor, identity: alarm.identity) }
+        override var watch: Watch? { Watch(identity: alarm.identity, descriptor: alarm.descriptor) }
 
         override func serve(_ ready: Readiness) -> Bool { /* DOES CALLOUT */
             let jump = alarm.withLockIfOwn(settings) { state -> Int64 in

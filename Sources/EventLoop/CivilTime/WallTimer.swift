@@ -92,7 +92,7 @@ extension RunLoop {
 
         // MARK: Being served
 
-        override var watch: Watch? { Watch(descriptor: alarm.descriptor, identity: alarm.identity) }
+        override var watch: Watch? { Watch(identity: alarm.identity, descriptor: alarm.descriptor) }
 
         override func serve(_ ready: Readiness) -> Bool { /* DOES CALLOUT */
             let (isDue, isManual) =

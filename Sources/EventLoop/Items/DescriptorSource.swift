@@ -100,7 +100,7 @@ extension RunLoop {
             // The first who asks takes the report, so that there is no level.
             let isTakenByAsking = isKernelFile && trigger == .level && wanted.contains(.priority)
             return Watch(
-                descriptor: descriptor, wanted: wanted, trigger: isTakenByAsking ? .edge : trigger, priority: priority, identity: identity)
+                identity: identity, descriptor: descriptor, wanted: wanted, trigger: isTakenByAsking ? .edge : trigger, priority: priority)
         }
 
         override func serve(_ ready: Readiness) -> Bool { /* DOES CALLOUT */

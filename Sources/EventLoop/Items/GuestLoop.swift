@@ -55,7 +55,7 @@ extension RunLoop {
 
         deinit { endByLastRelease() }
 
-        override var watch: Watch? { Watch(descriptor: descriptor, priority: priority, identity: identity) }
+        override var watch: Watch? { Watch(identity: identity, descriptor: descriptor, priority: priority) }
 
         /// When the guest wants to be called, in nanoseconds; `Int64.max` for never. The caller has claimed the source.
         func callPrepare() -> Int64 { /* DOES CALLOUT */

@@ -14,7 +14,7 @@ extension RunLoop {
         // The subclass calls it first, while its stored properties exist. This one is for a subclass that does not.
         deinit { if isValid { endByLastRelease(isWhole: false) } }
 
-        override final var watch: Watch? { behavior.watch }
+        override final var watch: Watch? { Watch(identity: behavior.identity, descriptor: behavior.descriptor) }
 
         override final func serve(_ ready: Readiness) -> Bool { /* DOES CALLOUT */
             behavior.serve(self, ready)
@@ -38,7 +38,9 @@ extension RunLoop {
 ///
 /// The source retains its behavior; the behavior must not retain the source.
 package protocol SourceBehavior: AnyObject, Sendable {
-    var watch: Watch { get }
+    /// What the kernel watches for reading.
+    var descriptor: Int32 { get }
+    var identity: FileIdentity { get }
     func serve(_ source: RunLoop.Source, _ ready: Readiness) -> Bool
     func endAbandonedCalls()
     func didInvalidate()

@@ -93,7 +93,7 @@ struct Registration: ~Copyable {
         let nobody = UnsafeMutableRawPointer(bitPattern: 16)!
         owner = UnsafeRawPointer(nobody)
         collector = nobody.assumingMemoryBound(to: Collector.self)
-        watch = Watch(descriptor: -1, wanted: [], trigger: .level, priority: .default, identity: FileIdentity(stat()))
+        watch = Watch(identity: FileIdentity(stat()), descriptor: -1, wanted: [], trigger: .level, priority: .default)
         ownCore = SourceCore(object: object, traits: traits)
     }
 }

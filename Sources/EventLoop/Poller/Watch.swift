@@ -17,25 +17,14 @@ package struct Readiness: OptionSet, Sendable {
     var isErrorAlone: Bool { self == [.broken, .error] }
 }
 
-package enum WatchTrigger: Sendable { case level, edge, oneShot }
+enum WatchTrigger: Sendable { case level, edge, oneShot }
 
 /// What the kernel is asked to watch for a source.
-package struct Watch: Sendable {
+struct Watch: Sendable {
     // In this order, without padding: every registration has one.
     var identity: FileIdentity
     var descriptor: Int32
-    var wanted: Readiness
-    var trigger: WatchTrigger
-    var priority: RunLoop.Priority
-
-    package init(
-        descriptor: Int32, wanted: Readiness = .read, trigger: WatchTrigger = .level, priority: RunLoop.Priority = .default,
-        identity: FileIdentity
-    ) {
-        self.identity = identity
-        self.descriptor = descriptor
-        self.wanted = wanted
-        self.trigger = trigger
-        self.priority = priority
-    }
+    var wanted = Readiness.read
+    var trigger = WatchTrigger.level
+    var priority = RunLoop.Priority.default
 }

@@ -81,7 +81,7 @@ extension RunLoop {
         override var watch: Watch? {
             // An edge: while another process traces the child, its end makes the descriptor readable but cannot be waited for. When the tracer
             // releases the child, the kernel reports it again.
-            Watch(descriptor: descriptor, trigger: .edge, identity: identity)
+            Watch(identity: identity, descriptor: descriptor, trigger: .edge)
         }
 
         override func willBeWatched() { signals?.letThrough() }

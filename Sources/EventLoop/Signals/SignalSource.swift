@@ -54,7 +54,7 @@ extension RunLoop {
             endByLastRelease()
         }
 
-        override var watch: Watch? { Watch(descriptor: signals.descriptor, identity: signals.identity) }
+        override var watch: Watch? { Watch(identity: signals.identity, descriptor: signals.descriptor) }
 
         override func serve(_ ready: Readiness) -> Bool { /* DOES CALLOUT */
             let count = signals.take()

@@ -219,7 +219,7 @@ extension RunLoop {
                     }
                 }
             if descriptor < 0 { return nil }
-            return Watch(descriptor: descriptor, wanted: wanted, trigger: .level, priority: priority, identity: identity)
+            return Watch(identity: identity, descriptor: descriptor, wanted: wanted, trigger: .level, priority: priority)
         }
 
         override func serve(_ ready: Readiness) -> Bool { /* DOES CALLOUT */

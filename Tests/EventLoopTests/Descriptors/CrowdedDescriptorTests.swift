@@ -178,6 +178,6 @@ private final class FailingSource: RunLoop.Source, @unchecked Sendable {
             isAsked.value = true
             onFirstLook()
         }
-        return Watch(descriptor: pipe.readEnd, wanted: .read, trigger: .level, priority: .default, identity: identity)
+        return Watch(identity: identity, descriptor: pipe.readEnd)
     }
 }

@@ -30,7 +30,7 @@ private final class RestlessSource: RunLoop.Source, @unchecked Sendable {
             let other = plainThread { self.watchDidChange() }
             #expect(throws: Never.self) { try other.join() }
         }
-        return Watch(descriptor: descriptor, wanted: [], trigger: .level, priority: .default, identity: identity)
+        return Watch(identity: identity, descriptor: descriptor, wanted: [])
     }
 }
 
