@@ -104,12 +104,6 @@ extension RunLoopThread {
     public func join(timeout: Duration? = nil) async -> Bool {
         await threadEnd.suspend(until: timeout.map { RunLoop.Instant.now.advanced(by: $0) })
     }
-
-    /// Why a thread that is stopping has not ended yet, for a report.
-    package var obstacle: String {
-        guard let holds = runLoop.holdsThatDelayTheEnd else { return "is still in a handler" }
-        return "waits for \(holds) hold\(holds == 1 ? "" : "s")"
-    }
 }
 
 /// What is left to do on a thread that is stopping. It stays on the thread, and with it the context of the closures.

@@ -89,6 +89,8 @@ extension RunLoopThreadGroup {
     private static var reportInterval: Duration { .seconds(10) }
 
     private static func complaint(_ thread: RunLoopThread) -> String {
-        "run loop thread \"\(thread.name)\" was asked to stop and \(thread.obstacle)\n"
+        let holds = thread.runLoop.holdsThatDelayTheEnd
+        let obstacle = holds.map { "waits for \($0) hold\($0 == 1 ? "" : "s")" } ?? "is still in a handler"
+        return "run loop thread \"\(thread.name)\" was asked to stop and \(obstacle)\n"
     }
 }
