@@ -1,7 +1,5 @@
 // Waiting on a base that has events of C libraries: the poller's guests.
 //
-// Lifecycle of the two records: made by `hostForeignEvents`, freed by `Poller.deinit`. libevent holds them only during a wait.
-//
 // libevent returns from `EVLOOP_ONCE` only when no callback of any level is left, so a guest that is always ready would keep the wait from ending.
 // Our own events are therefore *internal* ones on the most urgent level: libevent runs their callbacks first in every round, does not count them, and
 // continues with the guests. Our first callback has the wait end after the guests of this round, or at the beginning of the next.
@@ -92,15 +90,8 @@ extension Poller {
     private func makeGuestRecord(level: Int32, _ callback: @escaping EventCallback) -> UnsafeMutablePointer<InternalRecord> {
         let record = Internal.allocate(InternalRecord(poller: Borrowed(self, keptBy: .event), callback: callback))
         Internal.event(record).assign(state.base, -1, [.timeout], level: level, isInternal: true, callback, record)
+        state.internals.append(record)
         return record
-    }
-
-    func freeGuestRecords() {
-        guard let guests = state.guests.take() else { return }
-        for record in [guests.roundEnd, guests.roundStart] {
-            Internal.event(record).delete()
-            Internal.free(record)
-        }
     }
 
     // MARK: Waiting

@@ -31,14 +31,4 @@ extension Poller {
         state.asksAlways = state.watchesMainQueue
         return set
     }
-
-    /// The base is another one.
-    func rejoin(_ set: OuterSet?) {
-        guard let set else { return }
-        do {
-            try join(set.descriptor)
-        } catch {
-            preconditionFailure("what was watched for one base can be watched for another one; \(error)")
-        }
-    }
 }

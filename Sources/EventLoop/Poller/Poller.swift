@@ -18,7 +18,7 @@ final class Poller {
     struct State: ~Copyable {
         fileprivate(set) var base: EventBase
         fileprivate(set) var deadline: DeadlineTimer
-        fileprivate(set) var internals: [UnsafeMutablePointer<InternalRecord>] = []
+        var internals: [UnsafeMutablePointer<InternalRecord>] = []
 
         /// Every live registration by descriptor number, chained.
         var registrations = DescriptorTable()
@@ -121,7 +121,6 @@ final class Poller {
             EventRecord.event(record).delete()
             Internal.free(record)
         }
-        freeGuestRecords()
         state.registrations.forEach { registration in
             disconnect(registration)
             registration.giveBack()
@@ -261,7 +260,7 @@ final class Poller {
             }
         }
         if code != 0 { throw .system(operation: "watching a timer descriptor", errno: code) }
-        state.deadline.event = Internal.event(state.internals[0])
+        state.deadline.event = Internal.event(state.internals.last!)  // it was just added
     }
 
     /// Watches the handle that Dispatch offers to run loops. 0 or an errno.
@@ -299,7 +298,11 @@ final class Poller {
             precondition(code == 0, "what one base watches another one watches too; errno \(code)")
         }
         state.deadline.eventWasMoved()
-        rejoin(outer)
+        if let outer {
+            do { try join(outer.descriptor) } catch {
+                preconditionFailure("what was watched for one base can be watched for another one; \(error)")
+            }
+        }
         forEachAdded { reconnect($0) }
         state.closedEarly = ClosedDescriptors()
         updateIsWaitSpecial()
