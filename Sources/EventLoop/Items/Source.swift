@@ -50,14 +50,10 @@ extension RunLoop {
         /// the source was invalidated by hand after its descriptor had been closed.
         public var failure: SourceError? { state.withLock { $0.failure } }
 
-        /// Calls `body` once, when no call of the handler is in progress and none can follow.
+        /// Calls `body` once, when no call of the handler is in progress and none can follow, as the form that passes the source.
         ///
-        /// If the closure needs the source, use the form that passes it: `onInvalidation { close($0.descriptor) }`. A closure that captures
-        /// the source creates a reference cycle, which lasts until the source is invalidated.
-        ///
-        /// Runs on the owning thread, after the kernel has stopped watching the descriptor in every loop and mode. Runs at once on the
-        /// caller's thread if the source is already invalid and finished, or was never added. If this is called several times, all closures
-        /// run, in order. Thread-safe.
+        /// If the closure needs the source, use that form: `onInvalidation { close($0.descriptor) }`. A closure that captures
+        /// the source creates a reference cycle, which lasts until the source is invalidated. Thread-safe.
         public func onInvalidation(_ body: @escaping @Sendable () -> Void) { /* DOES CALLOUT */
             addInvalidation { _ in body() }
         }
