@@ -17,7 +17,7 @@ final class Poller {
     /// What the loop's thread owns. The fields that belong to one extension are changed by its file only.
     struct State: ~Copyable {
         fileprivate(set) var base: EventBase
-        fileprivate(set) var deadline: DeadlineTimer
+        var deadline: DeadlineTimer
         var internals: [UnsafeMutablePointer<InternalRecord>] = []
 
         /// Every live registration by descriptor number, chained.
@@ -42,7 +42,7 @@ final class Poller {
         fileprivate(set) var isInside = false
         /// What the wait in progress has brought.
         var outcome = WaitResult()
-        fileprivate(set) var watchesMainQueue = false
+        var watchesMainQueue = false
         /// A pass that does not sleep asks the kernel also without registrations: the base watches the main queue, or it is hosted.
         var asksAlways = false
         var lastServing: UInt32 = 0
@@ -64,17 +64,6 @@ final class Poller {
             internals.reserveCapacity(2)  // the deadline and the wake-up, in one allocation
         }
     }
-
-    /// The events that are the poller's own business.
-    struct InternalRecord {
-        let poller: Borrowed<Poller>
-        var descriptor: Int32 = -1
-        var flags: EventFlags = []
-        var callback: EventCallback
-        /// The descriptor must be read, because the backend knows levels only.
-        var drains = false
-    }
-    typealias Internal = EventRecord<InternalRecord>
 
     /// What a wait brought, beside the ready list.
     struct WaitResult: OptionSet {
@@ -104,15 +93,6 @@ final class Poller {
     convenience init(waking channel: borrowing WakeChannel) throws(RunLoop.SourceError) {
         try self.init()
         try watch(channel)
-    }
-
-    /// From now on the channel wakes the wait. Once, before the first wait.
-    func watch(_ channel: borrowing WakeChannel) throws(RunLoop.SourceError) {
-        // A pipe that is never read fills up, and a full one has no edges.
-        let drains = !state.base.reportsEdges || channel.readEnd != channel.writeEnd
-        // Edge-triggered and never read, because every write is a new edge.
-        let code = watchInternally(channel.readEnd, drains ? [.read, .persist] : [.read, .persist, .edge], drains: drains)
-        if code != 0 { throw .system(operation: "watching the wake-up descriptor", errno: code) }
     }
 
     deinit {
@@ -217,65 +197,6 @@ final class Poller {
 
     /// Whether the kernel could report anything beside the wake-up and the deadline.
     var watchesAnything: Bool { !state.registrations.isEmpty || state.guests != nil || state.asksAlways || !state.stale.isEmpty }
-
-    // MARK: Our own events
-
-    private func watchInternally(
-        _ descriptor: Int32, _ flags: EventFlags, drains: Bool = false, _ callback: @escaping EventCallback = Poller.internalEventFired
-    ) -> Int32 {
-        let record = Internal.allocate(
-            InternalRecord(poller: Borrowed(self, keptBy: .event), descriptor: descriptor, flags: flags, callback: callback, drains: drains)
-        )
-        let code = addInternal(record)
-        if code != 0 {
-            Internal.free(record)
-            return code
-        }
-        state.internals.append(record)
-        return 0
-    }
-
-    private func addInternal(_ record: UnsafeMutablePointer<InternalRecord>) -> Int32 {
-        let event = Internal.event(record)
-        event.assign(
-            state.base, record.pointee.descriptor, record.pointee.flags, isInternal: state.guests != nil, record.pointee.callback, record)
-        return event.add()
-    }
-
-    private static let internalEventFired: EventCallback = { descriptor, _, context in
-        let record = context!.assumingMemoryBound(to: InternalRecord.self)
-        record.pointee.poller.use { $0.countCollected() }
-        guard record.pointee.drains else { return }
-        var count: UInt64 = 0
-        _ = read(descriptor, &count, MemoryLayout<UInt64>.size)
-    }
-
-    /// From now on the deadline ends the wait. Once, before the first wait.
-    func watchDeadline() throws(RunLoop.SourceError) {
-        let code = watchInternally(state.deadline.descriptor, state.deadline.flags) { _, _, context in
-            let record = context!.assumingMemoryBound(to: InternalRecord.self)
-            record.pointee.poller.use {
-                $0.countCollected()
-                $0.state.deadline.hasFired = true
-            }
-        }
-        if code != 0 { throw .system(operation: "watching a timer descriptor", errno: code) }
-        state.deadline.event = Internal.event(state.internals.last!)  // it was just added
-    }
-
-    /// Watches the handle that Dispatch offers to run loops. 0 or an errno.
-    func watchMainQueue(_ descriptor: Int32) -> Int32 {
-        let code = watchInternally(descriptor, [.read, .persist]) { _, _, context in
-            let record = context!.assumingMemoryBound(to: InternalRecord.self)
-            record.pointee.poller.use {
-                $0.countCollected()
-                $0.state.outcome.insert(.mainQueue)
-            }
-        }
-        state.watchesMainQueue = code == 0
-        if state.watchesMainQueue { state.asksAlways = true }
-        return code
-    }
 
     // MARK: Another base
 
