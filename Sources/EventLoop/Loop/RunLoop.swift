@@ -21,7 +21,6 @@ public final class RunLoop: Sendable {
     let modeTable: ModeTable
     /// The closures and counts of all common modes: the table's.
     let common: ClosureQueues
-    let pendingJobs = PendingJobs()
     let removals = RemovalCount()
     let time = LoopTime()
     let hasEnded = Atomic<Bool>(false)

@@ -11,19 +11,8 @@ struct QueuedJob: Sendable {
     let isPreference: Bool
 }
 
-/// How many batches of jobs have some that have not begun: they keep the common modes from being empty. Any thread.
-struct PendingJobs: ~Copyable, Sendable {
-    private let batches = Atomic<Int>(0)
-
-    var isEmpty: Bool { batches.load(ordering: .acquiring) <= 0 }
-
-    fileprivate func beginBatch() { batches.add(1, ordering: .acquiringAndReleasing) }
-
-    /// The last job of a batch begins. A job on the stack keeps no mode from being empty.
-    func endBatch() { batches.subtract(1, ordering: .acquiringAndReleasing) }
-}
-
-/// The jobs that wait, in the order in which they came. Under the loop's lock.
+/// The jobs that wait, in the order in which they came. Together they are one of the things that keep the common modes from being empty. Under
+/// the loop's lock.
 struct JobQueue: Sendable {
     private var jobs: ContiguousArray<QueuedJob> = []
     private var isHandedOver = false
@@ -32,19 +21,22 @@ struct JobQueue: Sendable {
     var count: Int { jobs.count }
 
     /// `isElsewhere`: the loop's thread has run its last job, and the caller has the orphaned jobs' thread run this one if it `isFirst`.
-    mutating func append(_ job: QueuedJob, _ pending: borrowing PendingJobs) -> (isFirst: Bool, isElsewhere: Bool) {
+    mutating func append(_ job: QueuedJob, _ common: ClosureQueues) -> (isFirst: Bool, isElsewhere: Bool) {
         let isFirst = jobs.isEmpty
-        // One batch stands for all jobs that are queued.
-        if isFirst && !isHandedOver { pending.beginBatch() }
+        if isFirst { common.changePopulationLocked(by: 1) }
         jobs.append(job)
         return (isFirst, isHandedOver)
     }
 
     /// Exchanges the queue for an empty array, which keeps its memory.
-    mutating func swapJobs(with batch: inout ContiguousArray<QueuedJob>) { swap(&batch, &jobs) }
+    mutating func swapJobs(with batch: inout ContiguousArray<QueuedJob>, _ common: ClosureQueues) {
+        if !jobs.isEmpty { common.changePopulationLocked(by: -1) }
+        swap(&batch, &jobs)
+    }
 
-    /// Puts jobs that were taken and not run before all others. True if there were no others.
-    mutating func putBack(_ rest: ArraySlice<QueuedJob>) -> Bool {
+    /// Puts jobs that were taken and not run, of which there are some, before all others. True if there were no others.
+    mutating func putBack(_ rest: ArraySlice<QueuedJob>, _ common: ClosureQueues) -> Bool {
+        if jobs.isEmpty { common.changePopulationLocked(by: 1) }
         defer { jobs = rest + jobs }
         return jobs.isEmpty
     }
@@ -72,12 +64,16 @@ struct JobRunner {
         isRunning = true
     }
 
-    /// The next job of the batch, and whether it is the last; nil after that.
+    /// Whether some jobs of the batch have not begun. They keep the common modes from being empty; a job on the stack does not.
     @inline(__always)
-    mutating func next() -> (job: QueuedJob, isLast: Bool)? {
-        guard begun < batch.count else { return nil }
+    var hasRest: Bool { begun < batch.count }
+
+    /// The next job of the batch; nil after the last.
+    @inline(__always)
+    mutating func next() -> QueuedJob? {
+        guard hasRest else { return nil }
         begun &+= 1
-        return (batch[begun &- 1], begun == batch.count)
+        return batch[begun &- 1]
     }
 
     mutating func end() {
@@ -111,7 +107,7 @@ extension RunLoop {
         defer { if !isOnLoop { Unmanaged.passUnretained(self).release() } }
         let (isFirst, isElsewhere) = shared.withLock { shared in
             common.countQueueingLocked()
-            return shared.jobs.append(job, pendingJobs)
+            return shared.jobs.append(job, common)
         }
         if isElsewhere {
             if isFirst { OrphanedJobExecutor.adopt(self) }
@@ -134,10 +130,9 @@ extension RunLoop {
     /// As `performJobs`, whatever the mode. `carryOutChanges` is called between taking the jobs and running them.
     func performJobBatch(_ mode: ModeState, _ carryOutChanges: () -> Void) { /* DOES CALLOUT */
         owned.jobs.begin()
-        shared.withLock { $0.jobs.swapJobs(with: &owned.jobs.batch) }
+        shared.withLock { $0.jobs.swapJobs(with: &owned.jobs.batch, common) }
         carryOutChanges()
-        while let (job, isLast) = owned.jobs.next() {  // ends: each iteration removes one
-            if isLast { pendingJobs.endBatch() }
+        while let job = owned.jobs.next() {  // ends: each iteration removes one
             counters.jobsPerformed.increment()
             let span = openSpan(mode, CalloutItem(kind: .job))
             callOutToJob(job)

@@ -73,7 +73,7 @@ enum OrphanedJobExecutor {
         loop.shared.preconditionOurs()
         LoopID.adopted = loop.id
         var jobs: ContiguousArray<QueuedJob> = []
-        loop.shared.withLock { $0.jobs.swapJobs(with: &jobs) }
+        loop.shared.withLock { $0.jobs.swapJobs(with: &jobs, loop.common) }
         state.withLock { $0.jobs = jobs[...] }
         while let job = state.withLock({ $0.jobs.popFirst() }) {  // ends: each iteration removes one
             loop.callOutToJob(job)
@@ -109,7 +109,7 @@ enum OrphanedJobExecutor {
         }
         guard let current else { return }
         // The loop is adopted already for jobs that came meanwhile.
-        if !jobs.isEmpty, current.shared.withLock({ $0.jobs.putBack(jobs) }) { adopt(current) }
+        if !jobs.isEmpty, current.shared.withLock({ $0.jobs.putBack(jobs, current.common) }) { adopt(current) }
         start()
     }
 }

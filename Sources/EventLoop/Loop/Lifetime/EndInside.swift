@@ -25,7 +25,7 @@ extension RunLoop {
             $0.endWorking()
         }
         let jobs = owned.jobs.abandon()
-        if !jobs.isEmpty { _ = shared.withLock { $0.jobs.putBack(jobs) } }
+        if !jobs.isEmpty { _ = shared.withLock { $0.jobs.putBack(jobs, common) } }
         // Items that were removed in their own calls are held for the end of these.
         applyChanges()
         endCallsOfSources()
