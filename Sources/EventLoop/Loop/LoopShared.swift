@@ -21,7 +21,8 @@ struct LoopShared: ~Copyable, Sendable {
     /// Tasks that sleep on a timer of the loop, and wake when it ends.
     var sleeps: [ObjectIdentifier: SleepEnd] = [:]
     var released = ReleaseQueue()
-    var delayed = DelayedPerforms()
+    /// The delayed performs that have a target, by it.
+    var delayed: [ObjectIdentifier: [RunLoop.Timer]] = [:]
     /// The sequence number of the closure that was queued last.
     private(set) var lastWork: UInt64 = 0
 

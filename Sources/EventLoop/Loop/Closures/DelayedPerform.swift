@@ -9,16 +9,17 @@ extension RunLoop {
         after delay: Duration, inModes modes: [Mode] = Mode.onlyDefault, target: AnyObject? = nil, file: StaticString = #fileID,
         line: UInt = #line, _ body: @escaping @Sendable () -> Void
     ) -> DelayedPerform {
-        let token = DelayedPerform(loop: self, target: target)
+        let targetID = target.map { ObjectIdentifier($0) }
+        nonisolated(unsafe) let kept = target  // SAFETY: the object is never used, only kept; reference counts are atomic
         let timer = Timer(
             date: now().advanced(by: max(delay, .zero)).nanoseconds, interval: 0, tolerance: 0, order: 0, endsWithLoop: true,
             recordedKind: .perform, label: "delayed perform", site: CreationSite(file, line)
-        ) { [weak token] _ in
-            token?.forget()
-            body()
+        ) { timer in
+            if let targetID { LoopLifetime.withCurrent { $0.forgetDelayed(timer, of: targetID) } }
+            withExtendedLifetime(kept) { body() }
         }
-        token.timer.withLock { $0 = timer }
-        if let target { shared.withLock { $0.delayed.add(token, of: target) } }
+        let token = DelayedPerform(self, timer, targetID)
+        if let targetID { shared.withLock { $0.delayed[targetID, default: []].append(timer) } }
         var isAdded = false
         for mode in modes where add(timer, forMode: mode) { isAdded = true }
         if !isAdded { token.cancel() }
@@ -28,66 +29,36 @@ extension RunLoop {
     /// Cancels the delayed performs of this loop that were asked for with `target`. Thread-safe. See
     /// `cancelPreviousPerformRequestsWithTarget:`.
     public func cancelDelayedPerforms(target: AnyObject) {
-        let tokens = shared.withLockIfOwn { $0.delayed.takeAll(of: target) }
-        for token in tokens ?? [] { token.cancel() }
+        let timers = shared.withLockIfOwn { $0.delayed.removeValue(forKey: ObjectIdentifier(target)) } ?? nil
+        for timer in timers ?? [] { timer.invalidate() }
+    }
+
+    /// The delayed perform was performed or cancelled. The caller holds the timer.
+    fileprivate func forgetDelayed(_ timer: Timer, of target: ObjectIdentifier) {
+        shared.withLockIfOwn { shared in
+            shared.delayed[target]?.removeAll { $0 === timer }
+            if shared.delayed[target]?.isEmpty == true { shared.delayed[target] = nil }
+        }
     }
 
     /// The token of a delayed perform.
     public final class DelayedPerform: Sendable {
         private let loop: RunLoop
-        /// Kept alive until the perform; never used otherwise.
-        private let target: LoopLock<AnyObject?>
+        /// Its handler holds the target.
+        private let timer: Timer
         private let targetID: ObjectIdentifier?
-        let timer = LoopLock<Timer?>(nil)
 
-        init(loop: RunLoop, target: AnyObject?) {
-            self.loop = loop
-            targetID = target.map { ObjectIdentifier($0) }
-            nonisolated(unsafe) let kept = target  // SAFETY: the object is never used, only kept; reference counts are atomic
-            self.target = LoopLock(kept)
+        fileprivate init(_ loop: RunLoop, _ timer: Timer, _ targetID: ObjectIdentifier?) {
+            (self.loop, self.timer, self.targetID) = (loop, timer, targetID)
         }
 
         /// False once performed, cancelled, or refused by an ended loop. Thread-safe.
-        public var isValid: Bool { timer.withLock { $0?.isValid ?? false } }
+        public var isValid: Bool { timer.isValid }
 
         /// Withdraws the perform if it has not begun. Thread-safe.
         public func cancel() {
-            timer.withLockIfOwn { $0 }??.invalidate()
-            forget()
+            if let targetID { loop.forgetDelayed(timer, of: targetID) }
+            timer.invalidate()
         }
-
-        /// Leaves the loop's list, and releases the target.
-        func forget() {
-            if let targetID { loop.shared.withLockIfOwn { $0.delayed.remove(self, of: targetID) } }
-            var released: AnyObject?
-            target.withLockIfOwn { swap(&$0, &released) }
-            withExtendedLifetime(released) {}  // released outside the lock: its deinit is the user's
-        }
-    }
-}
-
-/// Delayed performs by their targets. Under the loop's lock.
-struct DelayedPerforms: Sendable {
-    private var performs: [ObjectIdentifier: [(number: UInt64, token: RunLoop.DelayedPerform)]] = [:]
-    private var lastNumber: UInt64 = 0
-
-    mutating func add(_ token: RunLoop.DelayedPerform, of target: AnyObject) {
-        lastNumber += 1
-        performs[ObjectIdentifier(target), default: []].append((lastNumber, token))
-    }
-
-    mutating func remove(_ token: RunLoop.DelayedPerform, of target: ObjectIdentifier) {
-        performs[target]?.removeAll { $0.token === token }
-        if performs[target]?.isEmpty == true { performs[target] = nil }
-    }
-
-    mutating func takeAll(of target: AnyObject) -> [RunLoop.DelayedPerform] {
-        (performs.removeValue(forKey: ObjectIdentifier(target)) ?? []).map { $0.token }
-    }
-
-    /// In the order in which they were asked for. That of the table depends on addresses, and the targets are released in this one.
-    mutating func takeAll() -> [RunLoop.DelayedPerform] {
-        defer { performs = [:] }
-        return performs.values.joined().sorted { $0.number < $1.number }.map { $0.token }
     }
 }

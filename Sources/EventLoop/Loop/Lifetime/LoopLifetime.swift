@@ -183,7 +183,6 @@ extension RunLoop {
         // Each of these ends: one goes a turn.
         while let work = owned.remains.dropped.popLast() { work.ticket?.workWasDropped() }
         while let sleep = owned.remains.sleeps.popLast() { sleep.deliver(.failure(RunLoopEnded())) }
-        while let token = owned.remains.delayed.popLast() { token.cancel() }
         while let timer = owned.remains.timers.popLast() {
             if timer.endsWithLoop { timer.invalidate() }
             if timer.state.exit() { timer.finish() }
@@ -219,7 +218,6 @@ extension RunLoop {
 struct LoopRemains: Sendable {
     var dropped: [WorkItem] = []
     var sleeps: [SleepEnd] = []
-    var delayed: [RunLoop.DelayedPerform] = []
     var timers: [RunLoop.Timer] = []
     var observers: [RunLoop.Observer] = []
     /// Each with the modes whose `cancel` is still to be called; before the end, those whose `cancel` is being called.
@@ -272,7 +270,7 @@ extension LoopShared {
         }
         commonObservers = []
         (remains.sleeps, sleeps) = (Array(sleeps.values), [:])
-        remains.delayed = delayed.takeAll().reversed()
+        delayed = [:]  // the timers are among the others
         return remains
     }
 }
