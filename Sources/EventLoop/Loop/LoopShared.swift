@@ -95,6 +95,8 @@ struct LoopOwned: ~Copyable {
     var passEnds = Deque<any PassEndListener>()
     var mainQueue = MainQueue()
     var hosting = Hosting()
+    /// The manual clocks that the loop goes by, or has gone by before.
+    var clocks: [RunLoop.ManualClock] = []
     /// How many steps have delivered messages: a port has one turn in each.
     var messageSteps: UInt64 = 0
     var finishedRuns = FinishedRuns()

@@ -148,6 +148,7 @@ extension RunLoop {
         precondition(isUnused && runs.depth == 0, "a loop takes a manual clock before anything is added to it and before it runs")
         time.manualClock?.leave(self)
         clock.join(self)
+        owned.clocks.append(clock)
         time.use(clock)
     }
 
