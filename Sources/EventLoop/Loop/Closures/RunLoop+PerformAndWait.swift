@@ -55,8 +55,8 @@ extension RunLoop {
                 _ = request.latch.wait(until: nil)
             }
             // `withoutActuallyEscaping` traps if the closure is referenced elsewhere, and the frames of an abandoned thread reference it.
-            if request.wasAbandoned { cplatform_release_all_but_one(context) }
-            if request.wasDropped { throw RunLoopEnded() }
+            if request.state == .abandoned { cplatform_release_all_but_one(context) }
+            if request.state != .done { throw RunLoopEnded() }
         }
         return try result.take()
     }
@@ -120,35 +120,30 @@ private final class ClosureResult<R>: @unchecked Sendable {
     }
 }
 
-/// A closure that somebody waits for: performed once, or withdrawn, or dropped with its loop.
+/// A closure that a thread waits for: performed once, or withdrawn, or dropped with its loop.
 final class PerformRequest: WorkTicket, @unchecked Sendable {
-    // SAFETY: constants that have locks.
-    private enum State { case waiting, begun, done, dropped, abandoned, cancelled }
-    private struct Content {
-        var state = State.waiting
-        var body: (@Sendable () -> Void)?
-    }
-    private let content: LoopLock<Content>
+    // SAFETY: `word` is atomic, and `body` belongs to the thread that moves the word out of `waiting`.
+
+    fileprivate enum State: UInt8, AtomicRepresentable { case waiting, begun, done, dropped, abandoned, cancelled }
+
+    private let word = Atomic(State.waiting)
+    @exclusivity(unchecked) private var body: (@Sendable () -> Void)?
     /// Opens when the request is over.
     let latch = Latch()
 
-    init(perform body: @escaping @Sendable () -> Void) { content = LoopLock(Content(body: body)) }
+    init(perform body: @escaping @Sendable () -> Void) { self.body = body }
 
-    /// The loop has ended, before the closure began or inside it.
-    var wasDropped: Bool { content.withLock { $0.state == .dropped || $0.state == .abandoned } }
-    var wasAbandoned: Bool { content.withLock { $0.state == .abandoned } }
+    fileprivate var state: State { word.load(ordering: .acquiring) }
+
+    override var isWaiting: Bool { state == .waiting }
 
     /// The closure for the loop's queue.
     var perform: @Sendable () -> Void { { [self] in begin() } }
 
     private func begin() { /* DOES CALLOUT */
-        var body = content.withLock { content -> (@Sendable () -> Void)? in
-            guard content.state == .waiting else { return nil }
-            content.state = .begun
-            return content.body.take()
-        }
-        guard body != nil else { return }
-        body!()
+        guard move(from: .waiting, to: .begun) else { return }
+        var body = self.body.take()
+        body!()  // it is there until the request is over
         body = nil
         end(.done, from: .begun)
     }
@@ -161,22 +156,17 @@ final class PerformRequest: WorkTicket, @unchecked Sendable {
 
     override func workWasAbandoned() { end(.abandoned, from: .begun) }
 
-    override var isWaiting: Bool { content.withLock { $0.state == .waiting } }
-
-    /// False when the request was not in `expected`.
     @discardableResult
-    private func end(_ state: State, from expected: State) -> Bool {
-        var released =
-            content.withLockIfOwn { content -> Content? in
-                guard content.state == expected else { return nil }
-                let released = content
-                content = Content(state: state)
-                return released
-            } ?? nil
-        guard released != nil else { return false }
-        // Outside the lock, because a deinit is a callout; before the waiter wakes, because the closure may be on its stack.
-        released = nil
+    private func end(_ new: State, from old: State) -> Bool {
+        guard move(from: old, to: new) else { return false }
+        // Before the waiter wakes, because the closure may be on its stack.
+        body = nil
         latch.open()
         return true
+    }
+
+    /// False if the state is not `old`.
+    private func move(from old: State, to new: State) -> Bool {
+        word.compareExchange(expected: old, desired: new, ordering: .acquiringAndReleasing).exchanged
     }
 }
