@@ -66,9 +66,8 @@ import Testing
             let durations = (0..<12 as Range<UInt64>).map { 1_000_000 * (1 + $0 * 5 % 12) }
             for (index, duration) in durations.enumerated() {
                 let site = CreationSite(#fileID, UInt(1_000 + index)).word
-                let isOpen = spans.push(SpanMark(.observer, depth: 1, modeIndex: 0, site: site), at: 5)
+                let isOpen = spans.push(SpanMark(.observer, depth: 1, modeIndex: 0, site: site), label: "\(duration)", at: 5)
                 #expect(isOpen)
-                spans.setLabel("\(duration)")
                 slowest.note(spans.top, until: 5 + duration)
             }
             let list = slowest.list()

@@ -5,7 +5,8 @@ extension RunLoop {
     public var statistics: Statistics {
         var statistics = counters.statistics
         // Empty if nobody has read the list before.
-        statistics.slowest = SlowestAtReading(list: observation.load()?.slowest.list() ?? [], loopID: id)
+        statistics.slowest = observation.load()?.slowest.list() ?? []
+        statistics.loopID = id
         return statistics
     }
 
@@ -29,7 +30,8 @@ extension RunLoop {
         /// How much later than its date each timer was called, in the loop's time. Always on.
         public var timerLateness = Histogram()
         /// Only the first reader of the list has the loop find it: timing each callout is a few per cent of the work of a busy loop.
-        var slowest = SlowestAtReading(list: [], loopID: 0)
+        var slowest: [SlowCallout] = []
+        var loopID: UInt64 = 0
 
         /// The longest callouts since the loop was first asked for them or `resetSlowestCallouts()`, slowest first, at most eight, one for each
         /// place of creation.
@@ -37,17 +39,12 @@ extension RunLoop {
         /// The first read of this property has the loop time its callouts from then on, until it ends; before that the list is empty. Real time;
         /// nested runs are included. Callouts without a place of creation (jobs, the main queue) are one place for each kind.
         public var slowestCallouts: [SlowCallout] {
-            if let loop = LoopRegistry.loop(slowest.loopID), loop.observation.load()?.wantsSlowest != true {
+            if let loop = LoopRegistry.loop(loopID), loop.observation.load()?.wantsSlowest != true {
                 loop.observationForWishes().findSlowest()
                 loop.notifyOfObservers()
             }
-            return slowest.list
+            return slowest
         }
-    }
-
-    struct SlowestAtReading: Sendable, Hashable {
-        let list: [SlowCallout]
-        let loopID: UInt64
     }
 
     /// Empties the list of the slowest callouts. Later callouts enter it again. Thread-safe.

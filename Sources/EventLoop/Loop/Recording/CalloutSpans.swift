@@ -141,8 +141,7 @@ extension RunLoop {
         let mark = SpanMark(item.kind, depth: runs.depth, modeIndex: mode.index, site: item.site?.word ?? 0, flow: item.flow)
         if reference.use({ $0.runsOpen }) < mark.depth { openRuns() }
         let level = reference.use { $0.spans.depth }
-        guard reference.use({ $0.beginCallout(mark) }) else { return nil }
-        if let label = item.label { reference.use { $0.spans.setLabel(label) } }
+        guard reference.use({ $0.beginCallout(mark, item.label) }) else { return nil }
         return OpenCalloutSpan(level: level, adoption: owned.observationCount)
     }
 

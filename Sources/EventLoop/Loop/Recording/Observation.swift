@@ -138,10 +138,10 @@ final class Observation: @unchecked Sendable {
 
     /// Opens the span of a callout. False if too many are open.
     @inline(__always)
-    func beginCallout(_ mark: SpanMark) -> Bool {
+    func beginCallout(_ mark: SpanMark, _ label: String?) -> Bool {
         // The last batch of a thread is performed outside any run.
         if spans.depth == 0 { beginWorking() }
-        return spans.push(mark, at: TickClock.ticks)
+        return spans.push(mark, label: label, at: TickClock.ticks)
     }
 
     @inline(__always)

@@ -73,7 +73,7 @@ struct OpenSpans: ~Copyable, @unchecked Sendable {
 
     /// Opens a span. False if there are too many.
     @inline(__always)
-    borrowing func push(_ mark: SpanMark, at ticks: UInt64) -> Bool {
+    borrowing func push(_ mark: SpanMark, label: String? = nil, at ticks: UInt64) -> Bool {
         let depth = depth
         if depth == Self.capacity { return false }
         let entry = words + depth &* Field.count
@@ -84,7 +84,7 @@ struct OpenSpans: ~Copyable, @unchecked Sendable {
         entry[Field.mark].store(mark.word, ordering: .relaxed)
         entry[Field.site].store(mark.site, ordering: .relaxed)
         entry[Field.flow].store(mark.flow, ordering: .relaxed)
-        entry[Field.label].store(0, ordering: .relaxed)
+        if let label { LabelWords.write(label, to: entry + Field.label) } else { entry[Field.label].store(0, ordering: .relaxed) }
         entry[Field.serial].store(nextSerial(), ordering: .releasing)
         depthWord.store(depth &+ 1, ordering: .releasing)
         return true
@@ -98,16 +98,6 @@ struct OpenSpans: ~Copyable, @unchecked Sendable {
         atomicMemoryFence(ordering: .releasing)
         entry[Field.start].store(ticks, ordering: .relaxed)
         entry[Field.resumed].store(ticks, ordering: .relaxed)
-        entry[Field.serial].store(nextSerial(), ordering: .releasing)
-    }
-
-    /// Gives the innermost span its label, before anybody is called.
-    @inline(never)
-    borrowing func setLabel(_ label: String) {
-        let entry = words + (depth - 1) * Field.count
-        entry[Field.serial].store(0, ordering: .relaxed)
-        atomicMemoryFence(ordering: .releasing)
-        LabelWords.write(label, to: entry + Field.label)
         entry[Field.serial].store(nextSerial(), ordering: .releasing)
     }
 
