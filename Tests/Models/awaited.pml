@@ -139,7 +139,7 @@ proctype Loop() {
     bool hasMoved;
     bool wasQueued;
     do
-    :: atomic { isQueued -> isQueued = false };            /* RunLoop+Perform.swift: performTaken */
+    :: atomic { isQueued -> isQueued = false };            /* RunLoop+Perform.swift: performQueued */
         if
         :: atomic { state == waiting -> skip };
             move(waiting, begun, hasMoved);     /* AwaitedPerform.swift: perform */

@@ -207,7 +207,7 @@ proctype Owner() {
         if
         :: pending & PERFORMS ->
             pending = pending & ~PERFORMS;
-            atomic { hasPerform = performIsQueued; performIsQueued = false };    /* RunLoop+Perform.swift: takePerforms */
+            atomic { hasPerform = performIsQueued; performIsQueued = false };    /* RunLoop+Perform.swift: performQueued */
 #ifndef FAULT_OVERTAKE
             takeAttention();                    /* PendingWork.swift: finishPendingEnds */
             if :: pending & CHANGES -> carryOut() :: else fi;

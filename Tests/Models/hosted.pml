@@ -79,7 +79,7 @@ proctype Host() {
         seen = noted;
         takeAttention();
         if
-        :: pending & PERFORMS -> atomic { pending = pending & ~PERFORMS; queue = 0 }        /* RunLoop+Perform.swift: takePerforms */
+        :: pending & PERFORMS -> atomic { pending = pending & ~PERFORMS; queue = 0 }        /* RunLoop+Perform.swift: performQueued */
         :: else
         fi;
         if

@@ -87,7 +87,7 @@ proctype Owner() {
         seen = noted;
         takeAttention();
         if
-        :: pending & PERFORMS -> atomic { pending = pending & ~PERFORMS; queue = 0 }    /* RunLoop+Perform.swift: takePerforms */
+        :: pending & PERFORMS -> atomic { pending = pending & ~PERFORMS; queue = 0 }    /* RunLoop+Perform.swift: performQueued */
         :: else
         fi;
 again:  writes = 0;

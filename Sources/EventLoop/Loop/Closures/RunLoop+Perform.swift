@@ -97,14 +97,14 @@ extension RunLoop {
     private func performQueued(in mode: ModeState) -> Bool { /* DOES CALLOUT */
         owned.pending.remove(.performs)
         let isCommon = mode.isCommon.load(ordering: .acquiring)
-        let (last, ticketed) = shared.withLock { takePerforms(&$0, mode, isCommon) }
+        // The last sequence number so far, and that of the first closure with a ticket.
+        let (last, firstTicketed) = shared.withLock { shared -> (UInt64, UInt64) in
+            mode.takePlainPerformsLocked()
+            if isCommon { common.takePlainPerformsLocked() }
+            return (shared.lastWork, modeTable.firstTicketedLocked(mode, isCommon: isCommon, .perform))
+        }
         // Changes that were made before they were queued take effect before they are performed.
         finishPendingEnds(mode)
-        return performTaken(in: mode, isCommon, last, ticketed)
-    }
-
-    @inline(__always)
-    private func performTaken(in mode: ModeState, _ isCommon: Bool, _ last: UInt64, _ firstTicketed: UInt64) -> Bool { /* DOES CALLOUT */
         var ticketed = firstTicketed
         var isPerformed = false
         while true {  // ends: what is queued from here on has a later sequence number
@@ -152,14 +152,6 @@ extension RunLoop {
         let item = shared.withLockIfOwn { $0.modes.takeTicketedLocked(ticket) }
         withExtendedLifetime(item) {}
         notifyIfElsewhere(.wake)
-    }
-
-    /// Moves what only this mode and the common modes may perform to the owner's queues. The last place that was given out so far, and the
-    /// first of a closure with a ticket.
-    private func takePerforms(_ shared: inout LoopShared, _ mode: ModeState, _ isCommon: Bool) -> (last: UInt64, ticketed: UInt64) {
-        mode.takePlainPerformsLocked()
-        if isCommon { common.takePlainPerformsLocked() }
-        return (shared.lastWork, modeTable.firstTicketedLocked(mode, isCommon: isCommon, .perform))
     }
 
     /// The ticket of a closure that nobody waits for; nil if it is queued for one mode.

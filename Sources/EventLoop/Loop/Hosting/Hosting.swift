@@ -232,16 +232,15 @@ extension RunLoop {
     private func makeCalloutsBeforeSleep() { /* DOES CALLOUT */
         owned.hosting.isMakingCallouts = true
         wakeInHost()
-        for hosted in owned.hosting.modes { makeCallouts(beforeSleepIn: hosted.mode) }
+        for hosted in owned.hosting.modes {
+            let mode = hosted.mode
+            if hasPendingWork { carryOutPendingChanges(mode) }
+            if owned.pending.contains(.finishing) { finishItems() }
+            if mode.hasGuestLoops { prepareGuestLoops(mode) }
+            // The main queue may have become one of the mode's.
+            _ = preparePoller(mode, mayStayWithout: false)
+        }
         owned.hosting.isMakingCallouts = false
-    }
-
-    private func makeCallouts(beforeSleepIn mode: ModeState) { /* DOES CALLOUT */
-        if hasPendingWork { carryOutPendingChanges(mode) }
-        if owned.pending.contains(.finishing) { finishItems() }
-        if mode.hasGuestLoops { prepareGuestLoops(mode) }
-        // The main queue may have become one of the mode's.
-        _ = preparePoller(mode, mayStayWithout: false)
     }
 
     private func hasReasonToStep(_ mode: ModeState) -> Bool {

@@ -74,20 +74,12 @@ extension CalloutItem {
     /// job and a callback of a C library do not say so; then it is a pass.
     package init(unpublishedOf loop: RunLoop) {
         self = loop.shared.withLock { shared in
-            var found: CalloutItem?
-            shared.sources.forEach { membership in
-                let source = membership.source
-                if source.core.pointee.servingLoop.load(ordering: .relaxed) != loop.id { return }
-                found = source.callout(source.recordedKind)
-            }
-            shared.timers.forEach { timer in
-                if timer.isFiring { found = CalloutItem(kind: timer.recordedKind, site: timer.site, label: timer.label) }
-            }
+            if let timer = shared.timers.filter({ $0.isFiring }).last { return timer.callout }
+            let served = shared.sources.filter { $0.source.core.pointee.servingLoop.load(ordering: .relaxed) == loop.id }
+            if let source = served.last?.source { return source.callout(source.recordedKind) }
             let observers = shared.modes.all.lazy.flatMap { $0.locked.observers }
-            if let observer = observers.first(where: { $0.isFiring }), found == nil {
-                found = CalloutItem(kind: .observer, site: observer.site, label: observer.label)
-            }
-            return found ?? CalloutItem(kind: .pass)
+            guard let observer = observers.first(where: { $0.isFiring }) else { return CalloutItem(kind: .pass) }
+            return CalloutItem(kind: .observer, site: observer.site, label: observer.label)
         }
     }
 }

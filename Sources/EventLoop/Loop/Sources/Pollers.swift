@@ -61,7 +61,7 @@ extension RunLoop {
         case .success(let registration): membership.insert(registration)
         case .failure(let error): fail(membership.source, error)
         }
-        failStale(stale)
+        failStale(held(stale))
     }
 
     /// Updates the kernel on what a source watches for, in every mode that has a base.
@@ -87,7 +87,7 @@ extension RunLoop {
         for registration in membership.registrations {
             _ = modeTable[Int(registration.pointee.tag)].owned.poller?.update(registration, watch, stale: &stale)
         }
-        failStale(stale)
+        failStale(held(stale))
     }
 
     func unregister(_ membership: SourceMembership, modeIndex: Int) {
@@ -106,17 +106,15 @@ extension RunLoop {
     func failStale(_ poller: Poller) { /* DOES CALLOUT */
         let owners = poller.state.stale
         poller.state.stale = []
-        failStale(owners)
+        failStale(held(owners))
     }
-
-    /// The descriptors of these were closed, and their numbers are other files' now.
-    func failStale(_ owners: [UnsafeRawPointer]) { failStale(held(owners)) }
 
     /// Each is alive now, but the end of one may be the end of another.
     private func held(_ owners: [UnsafeRawPointer]) -> [SourceMembership] {
         owners.map { Borrowed(at: $0, keptBy: .event).object }
     }
 
+    /// The descriptors of these were closed, and their numbers are other files' now.
     private func failStale(_ memberships: [SourceMembership]) {
         for membership in memberships {
             fail(membership.source, .badDescriptor(membership.source.watch?.descriptor ?? -1))
