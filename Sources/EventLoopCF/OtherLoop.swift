@@ -41,8 +41,8 @@ var coreFoundationRunsHere: Bool {
 /// Reports a stop that cannot have been meant: the thread runs Core Foundation's loop, and not `loop`.
 func warnIfStopMissesRun(of loop: RunLoop) { /* DOES CALLOUT */
     guard loop.runDepth == 0, loop.isCurrent, coreFoundationRunsHere else { return }
-    loop.warn(
-        .otherLoopRuns,
+    Warnings.report(
+        .otherLoopRuns, loop: loop.id, mode: nil,
         "CFRunLoopStop of EventLoopCF was called for a loop that does not run, while the thread runs Core Foundation's loop; replace that "
             + "run, for example Foundation's RunLoop.run(), by CFRunLoopRun of EventLoopCF")
 }

@@ -18,7 +18,7 @@ extension HTTPConnection {
             return try await sendChecked(response, exchange)
         } catch let error as UnsendableResponse {
             // Nothing of it was sent.
-            server.warn("the answer to \(request.head.method) \(request.path) cannot be sent: \(error)", on: host.loop)
+            server.warn("the answer to \(request.head.method) \(request.path) cannot be sent: \(error)")
             let failure = HTTPServer.Response.text("500 Internal Server Error\n", status: .internalServerError)
             return (try? await sendChecked(failure, exchange)) ?? false
         } catch is ClientGone {
@@ -27,7 +27,7 @@ extension HTTPConnection {
         } catch {
             // A part of it was sent: only the end of the connection says that the rest is missing.
             if !isOver {
-                server.warn("the answer to \(request.head.method) \(request.path) ends early: \(error)", on: host.loop)
+                server.warn("the answer to \(request.head.method) \(request.path) ends early: \(error)")
             }
             stream.close()
             return false

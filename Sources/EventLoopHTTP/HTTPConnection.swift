@@ -179,7 +179,7 @@ final class HTTPConnection: @unchecked Sendable {
         do { response = try await server.respond(request) } catch {
             // The client has gone. The error may come from the cancellation, and nobody waits for an answer.
             if isOver { return }
-            server.warn("the handler of \(request.head.method) \(request.path) threw \(error)", on: host.loop)
+            server.warn("the handler of \(request.head.method) \(request.path) threw \(error)")
             response = .text("500 Internal Server Error\n", status: .internalServerError)
         }
         // If the loop has ended, so has the stream, and its state is nobody's.

@@ -59,8 +59,9 @@ final class HTTPServerCore: Sendable {
         return hosts.contains { $0.connections.contains { $0.taskHash.load(ordering: .relaxed) == hash } }
     }
 
-    func warn(_ message: String, on loop: RunLoop) { /* DOES CALLOUT */
-        loop.warnOfRequest(message, label: label, file: file, line: line)
+    /// Reports that a handler has failed.
+    func warn(_ message: String) { /* DOES CALLOUT */
+        Warnings.reportEach(.failedRequest, label: label, site: CreationSite(file, line), message)
     }
 }
 

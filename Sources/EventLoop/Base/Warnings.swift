@@ -2,7 +2,7 @@ internal import CPlatform
 internal import EventLoopLibC
 
 /// Reports each likely mistake once. All calls are on paths that only mistakes take. Thread-safe.
-enum Warnings {
+package enum Warnings {
     /// How many different warnings are reported.
     static let limit = 1_024
     /// How often a loop whose thread is stopping may refuse work. A correct program finds out by such a refusal.
@@ -56,7 +56,7 @@ enum Warnings {
 
     /// Reports a mistake about an item or a closure, once for its creation site.
     @inline(never)
-    static func report(
+    package static func report(
         _ kind: RunLoop.Warning.Kind, label: String?, site: CreationSite, _ message: @autoclosure () -> String
     ) { /* DOES CALLOUT */
         // The user did not make this item, so the mistake is reported elsewhere, or is none.
@@ -68,7 +68,7 @@ enum Warnings {
 
     /// Reports a mistake about a mode of a loop, once for both. Nil stands for all modes.
     @inline(never)
-    static func report(
+    package static func report(
         _ kind: RunLoop.Warning.Kind, loop: UInt64, mode: RunLoop.Mode?, _ message: @autoclosure () -> String
     ) { /* DOES CALLOUT */
         var site = Hasher()
@@ -79,7 +79,7 @@ enum Warnings {
 
     /// Reports a failure of the program's code, each time.
     @inline(never)
-    static func reportEach(
+    package static func reportEach(
         _ kind: RunLoop.Warning.Kind, label: String?, site: CreationSite, _ message: @autoclosure () -> String
     ) { /* DOES CALLOUT */
         guard cplatform_begin_warning() else { return }

@@ -107,7 +107,7 @@ extension ServerCore {
             startGrace(grace.duration)
         }
         if !isLive { return }
-        ended.loop.warnOfServer(label: settings.label, file: settings.file, line: settings.line)
+        warnOfEnd(of: ended.loop)
         let isLast = state.withLock { state in
             guard state.phase == .serving, state.members.allSatisfy({ $0.presence == nil }) else { return false }
             (state.phase, state.end) = (.draining, .loopEnded)
@@ -115,6 +115,16 @@ extension ServerCore {
         }
         // Nobody will shut the server down. Its streams have ended; its tasks are to end, too.
         if isLast { cancelConnections() }
+    }
+
+    private func warnOfEnd(of loop: RunLoop) { /* DOES CALLOUT */
+        let rest = "shut the server down before its loops end"
+        let message =
+            loop !== RunLoop.main
+            ? "a loop has ended under a StreamServer; \(rest)"
+            : "the main loop has ended under a StreamServer; in a program with an async main, call RunLoop.adoptAsyncMain() in its first line, "
+                + "so that the main thread runs the loop; otherwise \(rest)"
+        Warnings.report(.endedUnderServer, label: settings.label, site: CreationSite(settings.file, settings.line), message)
     }
 
     /// Moves the listener of a loop that has ended to another one. Closing it would reset the connections in its queue. The caller has removed

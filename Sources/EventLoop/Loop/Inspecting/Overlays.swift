@@ -12,11 +12,6 @@ extension RunLoop {
     /// Every run ends at once then, so a caller that runs it in a loop must check this.
     package var isOver: Bool { hasEnded.load(ordering: .acquiring) || runs.isTerminating }
 
-    /// Reports a likely mistake that another library of the package has noticed, once for this loop. Thread-safe.
-    package func warn(_ kind: Warning.Kind, _ message: @autoclosure () -> String) { /* DOES CALLOUT */
-        Warnings.report(kind, loop: id, mode: nil, message())
-    }
-
     /// Whether a run of `name` would be `.finished` without a pass. Owning thread only; asks nobody and calls nobody.
     package func isFinished(_ name: Mode) -> Bool {
         preconditionOnLoop("a Foundation form of run")

@@ -71,22 +71,4 @@ extension RunLoop {
     private var reasonForRefusal: String {
         wasToldToEnd ? "the loop's RunLoopThread was stopped" : "the loop has ended with its thread"
     }
-
-    // MARK: Warnings that EventLoopStreams and EventLoopHTTP give
-
-    /// Reports that the loop has ended under a server that was made at `file:line`.
-    package func warnOfServer(label: String?, file: StaticString, line: UInt) { /* DOES CALLOUT */
-        let rest = "shut the server down before its loops end"
-        let cure =
-            self !== RunLoop.main
-            ? "a loop has ended under a StreamServer; \(rest)"
-            : "the main loop has ended under a StreamServer; in a program with an async main, call RunLoop.adoptAsyncMain() in its first line, "
-                + "so that the main thread runs the loop; otherwise \(rest)"
-        Warnings.report(.endedUnderServer, label: label, site: CreationSite(file, line), cure)
-    }
-
-    /// Reports that a handler of the server that was made at `file:line` has failed.
-    package func warnOfRequest(_ message: String, label: String?, file: StaticString, line: UInt) { /* DOES CALLOUT */
-        Warnings.reportEach(.failedRequest, label: label, site: CreationSite(file, line), message)
-    }
 }
