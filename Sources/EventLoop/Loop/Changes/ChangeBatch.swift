@@ -281,7 +281,7 @@ extension RunLoop {
             case .timer(let timer): timer.finish()
             case .observer(let observer): observer.finish()
             case .applied: break  // released with `item`
-            case .message(let message): message.report()
+            case .call(let call): call.body()
             }
         }
     }
@@ -305,12 +305,13 @@ enum FinishedItem: Sendable {
     case observer(RunLoop.Observer)
     /// The item of a change that was carried out. The queue may have held the last reference, and a deinit is a callout.
     case applied(any AnyObject & Sendable)
-    case message(LibeventMessage)
+    /// The report of what libevent has logged while the owner carried out changes, or the release of a value that only this thread may release.
+    case call(LaterCall)
 }
 
-/// The report of what libevent has logged while the owner carried out changes. An object, since a closure would make every item larger.
-final class LibeventMessage: Sendable {
-    let report: @Sendable () -> Void
+/// An object, since a closure would make every item larger.
+final class LaterCall: Sendable {
+    let body: @Sendable () -> Void
 
-    init(_ report: @escaping @Sendable () -> Void) { self.report = report }
+    init(_ body: @escaping @Sendable () -> Void) { self.body = body }
 }

@@ -96,7 +96,7 @@ extension RunLoop {
 
     /// Makes the last callouts of what other threads have ended, as the end of a pass does, for a run that makes no pass.
     private func finishEndsWithoutPass() { /* DOES CALLOUT */
-        guard hasPendingWork else { return }
+        guard hasPendingWork || !owned.ended.isEmpty else { return }
         applyChanges()
         finishItems()
     }

@@ -43,7 +43,7 @@ extension RunLoop {
             guard cplatform_current_loop() != nil, LoopLifetime.withCurrent({ $0.isCurrent && $0.owned.changeBatch.isApplying }) else {
                 return handler(severity, message)
             }
-            LoopLifetime.unsafeCurrent.finishLater(.message(LibeventMessage { handler(severity, message) }))
+            LoopLifetime.unsafeCurrent.finishLater(.call(LaterCall { handler(severity, message) }))
         }
     }
 }
