@@ -18,8 +18,6 @@ struct LoopShared: ~Copyable, Sendable {
     var commonObservers: ContiguousArray<RunLoop.Observer> = []
     var changes = ChangeQueue()
     var jobs = JobQueue()
-    /// Tasks that sleep on a timer of the loop, and wake when it ends.
-    var sleeps: [ObjectIdentifier: SleepEnd] = [:]
     var released = ReleaseQueue()
     /// The delayed performs that have a target, by it.
     var delayed: [ObjectIdentifier: [RunLoop.Timer]] = [:]

@@ -182,7 +182,6 @@ extension RunLoop {
     private func releaseRemains() { /* DOES CALLOUT */
         // Each of these ends: one goes a turn.
         while let work = owned.remains.dropped.popLast() { work.ticket?.workWasDropped() }
-        while let sleep = owned.remains.sleeps.popLast() { sleep.deliver(.failure(RunLoopEnded())) }
         while let timer = owned.remains.timers.popLast() {
             if timer.endsWithLoop { timer.invalidate() }
             if timer.state.exit() { timer.finish() }
@@ -217,7 +216,6 @@ extension RunLoop {
 /// What a loop held when it ended, in reverse order.
 struct LoopRemains: Sendable {
     var dropped: [WorkItem] = []
-    var sleeps: [SleepEnd] = []
     var timers: [RunLoop.Timer] = []
     var observers: [RunLoop.Observer] = []
     /// Each with the modes whose `cancel` is still to be called; before the end, those whose `cancel` is being called.
@@ -269,7 +267,6 @@ extension LoopShared {
             mode.removeAllObserversLocked()
         }
         commonObservers = []
-        (remains.sleeps, sleeps) = (Array(sleeps.values), [:])
         delayed = [:]  // the timers are among the others
         return remains
     }

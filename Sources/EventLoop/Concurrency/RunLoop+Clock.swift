@@ -20,27 +20,27 @@ extension RunLoop {
         /// Cancelled, it throws `CancellationError` at once, and the timer is gone. Throws `RunLoopEnded` when the loop's thread exits first.
         public func sleep(until deadline: Instant, tolerance: Swift.Duration? = nil) async throws {
             try Task.checkCancellation()
-            let end = SleepEnd()
-            let timer = Timer(
-                date: deadline.nanoseconds, interval: 0, tolerance: (tolerance ?? .zero).saturatedNanoseconds, order: 0,
-                endsWithLoop: true, label: "sleep of a task", site: CreationSite(#fileID, #line)
-            ) { _ in end.deliver(.success(())) }
-            let isOpen = loop.shared.withLock { shared in
-                if shared.phase == .ended { return false }
-                shared.sleeps[ObjectIdentifier(end)] = end
-                return true
-            }
-            if !isOpen || !loop.add(timer, forMode: .common) { end.deliver(.failure(RunLoopEnded())) }
+            let end = TaskWait<Result<Void, any Error>>()
+            let timer = makeTimer(until: deadline, (tolerance ?? .zero).saturatedNanoseconds, ending: end)
             let outcome = await end.outcome(until: nil) {
                 end.deliver(.failure(CancellationError()))
                 timer.invalidate()
             }
-            loop.shared.withLockIfOwn { $0.sleeps[ObjectIdentifier(end)] = nil }
             timer.invalidate()
             try outcome.get()
         }
+
+        /// The timer of a sleep. A function of its own, so that only the timer retains its handler: its release ends the sleep if the loop has ended.
+        private func makeTimer(until deadline: Instant, _ tolerance: Int64, ending end: TaskWait<Result<Void, any Error>>) -> Timer {
+            let loopEnd = ReleaseNotifier { end.deliver(.failure(RunLoopEnded())) }
+            let timer = Timer(
+                date: deadline.nanoseconds, interval: 0, tolerance: tolerance, order: 0, endsWithLoop: true, label: "sleep of a task",
+                site: CreationSite(#fileID, #line)
+            ) { _ in
+                withExtendedLifetime(loopEnd) { end.deliver(.success(())) }
+            }
+            if !loop.isValid || !loop.add(timer, forMode: .common) { timer.invalidate() }
+            return timer
+        }
     }
 }
-
-/// Where a task that sleeps waits for its timer, its cancellation, or the end of the loop.
-typealias SleepEnd = TaskWait<Result<Void, any Error>>
