@@ -120,9 +120,8 @@ extension RunLoop {
         return taken
     }
 
-    /// Fails the sources that have been found not to be watchable, one after another. Their last callouts may add others that fail, and each
-    /// end is a change that is carried out, among changes of other threads that may fail too: those are found in calls inside this one,
-    /// which leave them to the next pass. So the stack does not grow with the number of failures, and they cannot hold the owner here.
+    /// Fails the sources that have been found not to be watchable, one after another. What is found to fail in their last callouts waits for the
+    /// next pass (rule 4.19).
     func failSources() { /* DOES CALLOUT */
         guard let (count, outerDepth) = owned.changeBatch.beginFailing(inRun: runs.depth) else { return }
         for _ in 0..<count {

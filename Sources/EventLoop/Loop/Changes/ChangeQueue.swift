@@ -32,12 +32,7 @@ struct SourceChange: Sendable {
     var isRewatched = false
 }
 
-/// The queue of changes. Under the loop's lock.
-///
-/// Changes of one item coalesce, so the queue is as long as there are items whose changes the owner has not seen, however often they change:
-/// - A membership of a source has one change at most, with everything that happened to it.
-/// - A timer that joined and left again before the owner looked has none. A timer that the owner knows has one for its dates, and its index in
-///   the queue is that of the last date.
+/// The queue of changes, of which those of one item coalesce (rule 9.12). Under the loop's lock.
 struct ChangeQueue: ~Copyable, Sendable {
     private var changes = LinkedQueue<LoopChange>()
 

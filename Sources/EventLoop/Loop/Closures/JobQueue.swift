@@ -118,9 +118,8 @@ extension RunLoop {
         }
     }
 
-    /// Runs the jobs that were queued when this begins, in order; what they queue waits for the next point, so that no storm of jobs starves
-    /// sources and timers. Nothing in a mode that is not common, and nothing while a job is on the stack: one inside the other would
-    /// break the isolation of their actor.
+    /// Runs the jobs that were queued when this begins (rule 15.1), unless a job is on the stack: one inside the other would break the isolation of
+    /// their actor.
     func performJobs(in mode: ModeState) { /* DOES CALLOUT */
         owned.pending.remove(.jobs)
         if owned.jobs.isRunning || !mode.isCommon.load(ordering: .acquiring) { return }

@@ -1,5 +1,3 @@
-// The main loop serves the main dispatch queue, and with it the main actor.
-//
 // libdispatch offers run loops a handle that becomes readable when the main queue has work, and a call that does the work. Foundation's
 // run loop lives on the same two.
 

@@ -1,14 +1,11 @@
-// Runs the jobs of loops that have ended, one after another. A job cannot be refused: its task would wait for ever.
-//
-// Lifecycle of the thread: started with the first such job, detached, and there until the process ends, or until a job ends it: then its exit handler
+// Lifecycle of the thread: started with the first job, detached, and there until the process ends, or until a job ends it: then its exit handler
 // (a pthread key) starts another one.
 
 internal import CPlatform
 internal import EventLoopLibC
 
-/// The one thread of the process that runs the jobs of ended loops. On it the isolation checks of the loop whose job it runs pass.
-///
-/// It goes from loop to loop and takes what each has queued, so that the order of a loop's jobs is kept across its end.
+/// The one thread of the process that runs the jobs of ended loops (rule 15.9), which cannot be refused: their tasks would wait for ever. It goes
+/// from loop to loop and takes what each has queued, so that the order of a loop's jobs is kept across its end.
 enum OrphanedJobExecutor {
     private struct State: Sendable {
         /// Ended loops that have jobs; each once.

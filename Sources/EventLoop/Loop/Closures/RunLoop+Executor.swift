@@ -1,15 +1,5 @@
-/// Actors and tasks can live on a run loop: `nonisolated var unownedExecutor: UnownedSerialExecutor { loop.asUnownedSerialExecutor() }`.
-///
-/// Their jobs (a task's stretches between two suspensions) run on the loop's thread, in the passes of its common modes: at the three points
-/// where blocks are performed, all that were queued when the point is reached, first in, first out whatever their priority. A job that a
-/// job queues waits for the next point. A queued job wakes the loop and keeps the common modes from being empty; it is not a handled
-/// source. While a job is on the stack, nested runs perform none of the loop's jobs.
-///
-/// While the loop is not run in a common mode its jobs wait. When it has ended, they run one after another on one thread of the process, on
-/// which `assumeIsolated` and `LoopBound` work as they did on the loop's own; jobs that were queued before a `RunLoopThread` was
-/// stopped still run on that thread.
-///
-/// An actor refers to its executor without holding it: keep the loop in a property of the actor.
+/// Actors and tasks can live on a run loop: `nonisolated var unownedExecutor: UnownedSerialExecutor { loop.asUnownedSerialExecutor() }`. An actor
+/// refers to its executor without holding it: keep the loop in a property of the actor. Rules 15.1 to 15.9 say when its jobs run.
 extension RunLoop: SerialExecutor, TaskExecutor {
     /// Called by the Swift runtime: has the loop run a job of an actor, or of a task that prefers the loop. Thread-safe; no system call and
     /// in steady state no allocation when the loop is working, one system call when it sleeps. Traps in a child process, for an inherited loop.

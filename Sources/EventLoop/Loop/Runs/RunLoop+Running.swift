@@ -32,8 +32,7 @@ extension RunLoop {
         }
     }
 
-    /// The run of CFRunLoop `sleepsAfterBlocks`: a pass that performs blocks sleeps even if nothing else is in the mode. So a thread may wait in
-    /// a run for a stop or a block of another thread. A bare wake-up ends such a run.
+    /// The run of CFRunLoop `sleepsAfterBlocks` (rule 6.11).
     package func run(_ name: Mode, limit: Int64, returnsAfterSource: Bool, sleepsAfterBlocks: Bool = false) -> RunResult
     { /* DOES CALLOUT */
         guard let begun = beginRun(name, "run") else { return .finished }
@@ -249,8 +248,7 @@ extension RunLoop {
         if runs.requestStop(sticky: sticky) || (sticky && waker.isHosted) { waker.wakeUp() }
     }
 
-    /// A run has ended with a sticky stop that came too late for it: the stop applies to the outer run; if there is none, it is kept for the
-    /// next run.
+    /// A run has ended with a sticky stop that came too late for it (rule 1.9).
     @inline(never)
     func passOnStickyStop() {
         if runs.depth == 0 { runs.keepStop() } else { stop(sticky: true) }

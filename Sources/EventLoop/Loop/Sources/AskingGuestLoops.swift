@@ -1,5 +1,4 @@
-// Guest loops. Before each poll of the kernel, the owner asks each one when it wants to be called, and serves it like a ready source at that
-// instant. A mode without guest loops pays one branch in steps 5 and 7.
+// Guest loops (rules 20.1 to 20.7). A mode without any pays one branch in steps 5 and 7.
 
 import Synchronization
 

@@ -1,7 +1,4 @@
-// Rule 4.11: a descriptor source that one mode serves often leaves the bases of other modes, until they run.
-//
-// The kernel reports each event to every base that has the descriptor (decision 2). After as many servings as leaving and returning cost, the source
-// leaves the bases of modes that do not run.
+// Rule 4.11: a descriptor source that one mode serves often leaves the bases of other modes, until they run (decision 2).
 
 extension RunLoop {
     /// How many servings cost as much as leaving a base and coming back.

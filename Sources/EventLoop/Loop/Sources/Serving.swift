@@ -166,8 +166,7 @@ extension RunLoop {
 
     // MARK: Ports (step 9)
 
-    /// Delivers what the ports of the mode have: one message if the run returns after a source, otherwise what was there when the port's
-    /// turn came. Ends with a stop. True if a message was delivered.
+    /// Delivers what the ports of the mode have (rules 16.3 and 16.5). True if a message was delivered.
     @inline(never)
     func serveMessages(_ frame: RunFrame, _ mode: ModeState) -> Bool { /* DOES CALLOUT */
         // A removal before this takes the port out of the list; a later one changes the generation.

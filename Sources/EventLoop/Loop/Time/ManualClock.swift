@@ -89,8 +89,8 @@ extension RunLoop {
             carryOut(steps)
         }
 
-        /// Jumps to the earliest deadline when every loop waits and has asked the kernel since the last of them worked; has those asked that
-        /// have not. Otherwise what one loop writes to another's descriptor would be read later than it was written.
+        /// Jumps to the earliest deadline when every loop waits and has asked the kernel since the last of them worked; has those asked that have not
+        /// (rule 14.4).
         private func advanceIfAllWait(_ state: inout State) -> Steps {
             guard autoAdvances, let earliest = state.commonDeadline, earliest > state.now else { return Steps() }
             let toAsk = state.takeThoseToAsk()

@@ -4,8 +4,7 @@
 import Synchronization
 
 extension RunLoop {
-    /// Fires the timers whose dates have been reached at `dueBy`, by date, equal dates by insertion. A timer that a callout adds waits for the
-    /// next pass.
+    /// Fires the timers whose dates have been reached at `dueBy` (rules 5.4 and 5.5).
     func fireDueTimers(_ frame: RunFrame, _ mode: ModeState, _ dueBy: Int64) { /* DOES CALLOUT */
         assert(frame.owned.timers.isEmpty, "each level of nesting has a batch of its own")
         frame.owned.timers.fill { due in

@@ -1,8 +1,5 @@
-// Rule 9.15: a mode runs without a base if the process has no descriptors for one.
-//
-// poll(2) needs no descriptor, but is linear in the number of sources. So the loop retries making the base, with exponentially decreasing frequency,
-// at least twice a second. It knows levels only: an edge-triggered source is served at most every 10 ms, because its handler may leave the
-// descriptor ready.
+// Rule 9.15: a mode runs without a base if the process has no descriptors for one. poll(2) needs none, but is linear in the number of sources, and
+// knows levels only: an edge-triggered source is served seldom, because its handler may leave the descriptor ready.
 
 internal import CPlatform
 
