@@ -90,7 +90,8 @@ extension RunLoop {
 
     @inline(never)
     private func callObservers(_ activity: Activity, in mode: ModeState) { /* DOES CALLOUT */
-        if isObserved && activity == .exit { endObservedPass() }
+        // The last pass of the run is over; what follows belongs to the run.
+        if activity == .exit { owned.observation?.use { $0.endPass(depth: runs.depth) } }
         let generation = removals.generation
         // A snapshot: an observer that is added meanwhile is notified from the next notification on.
         let observers = observersNow(mode)

@@ -82,9 +82,6 @@ extension RunLoop {
         if runs.depth == 0 && owned.hosting.pass == nil { reference.use { $0.endWorking() } }
     }
 
-    /// The last pass of a run is over; what follows belongs to the run.
-    func endObservedPass() { owned.observation?.use { $0.endPass(depth: runs.depth) } }
-
     /// A host drives the loop, and the owner works for it, or does not any more. A host that reports its passes works until their end.
     func observeHost(isWorking: Bool) {
         guard let reference = owned.observation else { return }
@@ -95,13 +92,15 @@ extension RunLoop {
     /// Step 7 of a loop that is observed.
     @inline(never)
     func sleepObserved(_ frame: RunFrame, _ mode: ModeState, until latest: Int64) -> Ready {
-        guard let reference = owned.observation else { return sleepUnobserved(frame, mode, until: latest) }
+        let reference = owned.observation!  // the loop is observed
         let (waits, wakeUps, waited) = (counters.waits.current, counters.wakeUps.current, counters.ticksWaiting.current)
         reference.use {
             $0.waitedBeforeSleep.store(waited, ordering: .releasing)
             $0.endWorking()
         }
-        let ready = sleepUnobserved(frame, mode, until: latest)
+        let ready =
+            preparePoller(mode, mayStayWithout: false)
+            ? mode.owned.pollerReference!.use { sleep(frame, mode, $0, until: latest) } : sleepWithoutPoller(frame, mode, until: latest)
         reference.use { $0.beginWorking() }
         if counters.waits.current != waits {
             // The counters have read the clock on both sides of the wait.

@@ -70,12 +70,6 @@ extension RunLoop {
         // Callouts again.
     }
 
-    @inline(never)
-    func sleepUnobserved(_ frame: RunFrame, _ mode: ModeState, until latest: Int64) -> Ready {
-        guard preparePoller(mode, mayStayWithout: false) else { return sleepWithoutPoller(frame, mode, until: latest) }
-        return mode.owned.pollerReference!.use { sleep(frame, mode, $0, until: latest) }
-    }
-
     @inline(__always)
     func sleep(_ frame: RunFrame, _ mode: ModeState, _ poller: Poller, until latest: Int64) -> Ready {
         while true {  // ends: with an event, the limit, a wake-up; an iteration without any is a stale edge of the kernel's
