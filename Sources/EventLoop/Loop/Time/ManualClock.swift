@@ -1,3 +1,9 @@
+/// A source that goes by the wall clock. While it is in a loop with a manual clock, that clock calls it.
+protocol WallClockObserver: AnyObject, Sendable {
+    /// The clock has moved, and was set by this many nanoseconds; zero if time has only passed. Any thread, outside the clock's lock.
+    func wallClockMoved(settingItBy jump: Int64)
+}
+
 extension RunLoop {
     /// Time that moves only when the program advances it, for tests: a loop that uses it never waits for real time.
     ///
@@ -5,12 +11,17 @@ extension RunLoop {
     public final class ManualClock: Sendable {
         fileprivate struct State {
             var now: Int64
-            var wall: ManualWallTime
+            /// What the wall time is ahead of `now`.
+            var wallOffset: Int64
+            /// Those who go by the wall time, each with the number of modes of the clock's loops that it is in.
+            var observers: [(observer: any WallClockObserver, count: Int)] = []
             /// The loops that use the clock, until they end.
             var users: [User] = []
             /// Counts how often a loop came from its work to wait: that work may have made descriptors of other loops ready, which wait as
             /// far as the clock can tell and have not woken yet.
             var turn: UInt64 = 0
+
+            var presentObservers: [any WallClockObserver] { observers.filter { $0.count > 0 }.map(\.observer) }
         }
         fileprivate struct User {
             let loop: RunLoop
@@ -31,13 +42,17 @@ extension RunLoop {
             case askAgain(turn: UInt64)
         }
 
+        /// 2001-01-01T00:00:00Z.
+        private static let firstWallTime: Int64 = 978_307_200_000_000_000
+
         private let state: LoopLock<State>
         private let autoAdvances: Bool
 
         /// With `autoAdvance`, a loop that has nothing ready jumps to its next deadline instead of sleeping; loops that share the clock
         /// jump together, to the earliest of their deadlines, when all of them wait.
         public init(start: Instant = Instant(nanoseconds: 0), autoAdvance: Bool = false) {
-            state = LoopLock(State(now: start.nanoseconds, wall: ManualWallTime(startingAt: start.nanoseconds)))
+            let (now, wallTime) = (start.nanoseconds, Self.firstWallTime)
+            state = LoopLock(State(now: now, wallOffset: wallTime.subtractingSaturated(now)))
             autoAdvances = autoAdvance
         }
 
@@ -49,7 +64,7 @@ extension RunLoop {
             precondition(duration >= .zero, "a clock does not go backwards")
             let steps = state.withLock { state -> Steps in
                 state.now = state.now.addingSaturated(duration.saturatedNanoseconds)
-                return Steps(wake: state.dueLoops, observers: state.wall.all)
+                return Steps(wake: state.dueLoops, observers: state.presentObservers)
             }
             carryOut(steps)
         }
@@ -57,9 +72,14 @@ extension RunLoop {
         /// The wall time of the loops that use this clock. It moves with `now`, and starts at 2001-01-01T00:00:00Z. Setting it is a jump, as
         /// if an administrator had set the machine's clock: it moves no `now`. Saturates. Thread-safe.
         public var wallTime: WallTime {
-            get { WallTime(nanosecondsSince1970: state.withLock { $0.wall.time(at: $0.now) }) }
+            get { WallTime(nanosecondsSince1970: state.withLock { $0.now.addingSaturated($0.wallOffset) }) }
             set {
-                let (jump, observers) = state.withLock { ($0.wall.set(newValue.nanosecondsSince1970, at: $0.now), $0.wall.all) }
+                let new = newValue.nanosecondsSince1970
+                let (jump, observers) = state.withLock { state -> (Int64, [any WallClockObserver]) in
+                    let old = state.now.addingSaturated(state.wallOffset)
+                    state.wallOffset = new.subtractingSaturated(state.now)
+                    return (new.subtractingSaturated(old), state.presentObservers)
+                }
                 if jump == 0 { return }
                 for observer in observers { observer.wallClockMoved(settingItBy: jump) }
             }
@@ -67,12 +87,19 @@ extension RunLoop {
 
         /// When the wall time comes if nobody sets it before.
         func instant(of date: WallTime) -> Instant {
-            Instant(nanoseconds: state.withLock { $0.wall.now(at: date.nanosecondsSince1970) })
+            Instant(nanoseconds: state.withLock { date.nanosecondsSince1970.subtractingSaturated($0.wallOffset) })
         }
 
         /// An observer was added to a mode of a loop that uses this clock, or (-1) removed from it.
         func count(_ observer: any WallClockObserver, _ difference: Int) {
-            let gone = state.withLock { $0.wall.count(observer, difference) }
+            let gone = state.withLock { state -> (any WallClockObserver)? in
+                guard let index = state.observers.firstIndex(where: { $0.observer === observer }) else {
+                    state.observers.append((observer, difference))
+                    return nil
+                }
+                state.observers[index].count += difference
+                return state.observers[index].count == 0 ? state.observers.remove(at: index).observer : nil
+            }
             withExtendedLifetime(gone) {}  // not released under the lock
         }
 
@@ -96,7 +123,7 @@ extension RunLoop {
             let toAsk = state.takeThoseToAsk()
             if !toAsk.isEmpty || state.users.contains(where: { $0.asked != state.turn }) { return Steps(ask: toAsk) }
             state.now = earliest
-            return Steps(wake: state.dueLoops, observers: state.wall.all)
+            return Steps(wake: state.dueLoops, observers: state.presentObservers)
         }
 
         /// The consequences of a change, to be carried out outside the lock.
@@ -140,6 +167,9 @@ extension RunLoop {
 
         func endWaiting(_ loop: RunLoop) { state.withLock { $0.setLimit(of: loop, nil) } }
     }
+
+    /// What the loop's wall clock says: the system's, or that of its `ManualClock`. Thread-safe.
+    public var wallTime: WallTime { time.manualClock?.wallTime ?? .now }
 
     /// Replaces this loop's time source. Owning thread, before anything is added.
     public func use(_ clock: ManualClock) {
