@@ -18,7 +18,6 @@ struct LoopShared: ~Copyable, Sendable {
     var commonObservers: ContiguousArray<RunLoop.Observer> = []
     var changes = ChangeQueue()
     var jobs = JobQueue()
-    var released = ReleaseQueue()
     /// The delayed performs that have a target, by it.
     var delayed: [ObjectIdentifier: [RunLoop.Timer]] = [:]
     /// The sequence number of the closure that was queued last.

@@ -115,7 +115,7 @@ extension RunLoop {
         case .timerChanged(let timer):
             // Unless the loop has ended: then another one may have the timer by now.
             if isHereLocked(timer) { timer.forgetQueuedRedate() }
-        case .timerLeft, .timerDied, .observerDied: break
+        case .timerLeft, .timerDied, .observerDied, .call: break
         }
         return taken
     }
@@ -187,6 +187,17 @@ extension RunLoop {
         if mustTell { carryOutChanges() }
     }
 
+    /// Has the loop's thread call `release`, which releases a value that no other thread may release: at its next safe point, and also as it ends. If
+    /// the thread has made its last callout, the caller's thread releases the closure with the value. On other threads than the loop's.
+    func releaseOnThread(_ release: @escaping @Sendable () -> Void) {
+        let isAccepted = shared.withLockIfOwn { shared in
+            if shared.changes.isClosed { return false }
+            shared.changes.enqueueCall(release)
+            return true
+        }
+        if isAccepted == true { notify(.changes) }
+    }
+
     /// Carries out what was queued, on the owning thread; elsewhere wakes the owner.
     func carryOutChanges() {
         if isCurrent {
@@ -220,6 +231,8 @@ extension RunLoop {
             forgetSeenObservers()
             // Another loop's call is that loop's to wait for.
             if observer.callingLoop.load(ordering: .relaxed) == id { owned.observersInCall.append(observer) } else { endUse(of: observer) }
+        case .call(let call):
+            finishLater(.call(call))
         }
     }
 

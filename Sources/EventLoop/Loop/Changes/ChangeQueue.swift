@@ -13,12 +13,15 @@ enum LoopChange: Sendable {
     /// The loop's use of the timer ends.
     case timerDied(RunLoop.Timer)
     case observerDied(RunLoop.Observer)
+    /// The owner calls a closure.
+    case call(LaterCall)
 
     var item: any AnyObject & Sendable {
         switch self {
         case .source(let change): change.membership
         case .timerJoined(let timer, _), .timerLeft(let timer, _), .timerChanged(let timer), .timerDied(let timer): timer
         case .observerDied(let observer): observer
+        case .call(let call): call
         }
     }
 }
@@ -35,6 +38,8 @@ struct SourceChange: Sendable {
 /// The queue of changes, of which those of one item coalesce (rule 9.12). Under the loop's lock.
 struct ChangeQueue: ~Copyable, Sendable {
     private var changes = LinkedQueue<LoopChange>()
+    /// The loop's thread carries out nothing more.
+    private(set) var isClosed = false
 
     var isEmpty: Bool { changes.isEmpty }
     var count: Int { changes.count }
@@ -130,4 +135,12 @@ struct ChangeQueue: ~Copyable, Sendable {
     mutating func enqueueEnd(_ timer: RunLoop.Timer) { changes.append(.timerDied(timer)) }
 
     mutating func enqueueEnd(_ observer: RunLoop.Observer) { changes.append(.observerDied(observer)) }
+
+    mutating func enqueueCall(_ body: @escaping @Sendable () -> Void) { changes.append(.call(LaterCall(body))) }
+
+    /// Accepts nothing more if everything was taken. True if so.
+    mutating func closeIfEmpty() -> Bool {
+        isClosed = changes.isEmpty
+        return isClosed
+    }
 }

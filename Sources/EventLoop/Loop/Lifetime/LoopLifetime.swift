@@ -82,7 +82,6 @@ enum LoopLifetime {
         // If a callout ends the thread, its exit handler calls this again, which continues where it stopped.
         pthread_setspecific(exitKey, pointer)
         loop.use { $0.end() }
-        loop.use { $0.releaseLast() }
         pthread_setspecific(exitKey, nil)
         let atEnd = loop.use { $0.owned.atEnd.take() }
         cplatform_set_current_loop(0, nil)
@@ -170,7 +169,11 @@ extension RunLoop {
         Reserve.completeAgain()
         LoopRegistry.remove(id)
         time.manualClock?.leave(self)
-        finishItems()
+        // Ends: a thread that drops values without end finds the lock free in between, as with any queue of the loop.
+        repeat {
+            applyChanges()
+            finishItems()
+        } while !shared.withLock({ $0.changes.closeIfEmpty() })
     }
 
     /// The closures that were taken from under the lock and not performed.
