@@ -116,11 +116,7 @@ struct MessagedPorts: Sendable {
         next -= passed
     }
 
-    @inline(__always)
-    var hasMessage: Bool { !list.isEmpty && findMessage() }
-
-    @inline(never)
-    private func findMessage() -> Bool { list.contains { $0.source.hasMessage } }
+    var hasMessage: Bool { list.contains { $0.source.hasMessage } }
 
     mutating func removeAll() { list = [] }
 }

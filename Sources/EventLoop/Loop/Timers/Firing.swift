@@ -58,14 +58,7 @@ extension RunLoop {
 
     /// A timer that has left the mode meanwhile, or got a later date, is not called.
     @inline(never)
-    private func giveUpFiring(_ timer: Timer) { /* DOES CALLOUT */
-        // As in `fileNext`: a loop that it was moved to meanwhile has not filed it.
-        let isLast = timer.state.endFiring().isLast
-        fileIfPopped(timer)
-        let loopID = timer.state.latest.loopID
-        if loopID != 0 && loopID != id { timer.submitRedate(loopID) }
-        if isLast { timer.finish() }
-    }
+    private func giveUpFiring(_ timer: Timer) { /* DOES CALLOUT */ endFiring(timer) { fileIfPopped($0) } }
 
     /// Whether a timer is in the mode. If it is, no queue has it until its callout has returned: a run that is nested there does not wake
     /// for it.
@@ -98,15 +91,17 @@ extension RunLoop {
             // A date that was set since then wins.
             _ = timer.date.compareExchange(expected: fired, desired: next, ordering: .acquiringAndReleasing)
         }
+        endFiring(timer) { reschedule($0) }
+    }
+
+    /// Ends the firing of a timer that stays valid, and files it with `fileHere`. If the timer was moved to another loop meanwhile, which has left it
+    /// alone, has that loop file it.
+    @inline(__always)
+    private func endFiring(_ timer: Timer, _ fileHere: (Timer) -> Void) { /* DOES CALLOUT */
         // Sequentially consistent with `file`: a loop that the timer was moved to has seen the end of the callout, or gets a change below.
         let isLast = timer.state.endFiring().isLast
         let loopID = timer.state.latest.loopID
-        if loopID == id {
-            reschedule(timer)
-        } else if loopID != 0 {
-            // The handler has moved it to another loop, which left it alone while the handler ran.
-            timer.submitRedate(loopID)
-        }
+        if loopID == id { fileHere(timer) } else if loopID != 0 { timer.submitRedate(loopID) }
         if isLast { timer.finish() }
     }
 
