@@ -12,7 +12,7 @@ extension RunLoop {
     func serveDescriptors(_ frame: RunFrame, _ mode: ModeState, _ poller: Poller) -> Bool { /* DOES CALLOUT */
         let generation = removals.generation
         // Carries out earlier removals, so that their sources are unregistered. A later removal changes the generation.
-        if hasWorkForSteps { carryOutPendingChanges(mode) }
+        if hasWork(.forSteps) { carryOutPendingChanges(mode) }
         var batch = poller.beginBatch(onlyOne: frame.owned.returnsAfterSource)
         frame.owned.lostItsBatch = false
         var isHandled = false

@@ -36,6 +36,8 @@ struct Attention: OptionSet {
     static let forSources: Attention = [.performs, .signals, .unspecific]
     static let forEnds: Attention = [.passEnd, .changes, .finishing, .unspecific]
     static let forEvents: Attention = [.messages, .mainQueueDrain]
+    /// All but `observed`, which stays while the loop is observed: for steps that do nothing for observers.
+    static let forSteps = Attention(rawValue: ~(1 << 10))
 }
 
 /// The bits that the owner has taken from the waker and not handled yet. Owning thread only.
@@ -63,10 +65,6 @@ extension RunLoop {
     /// otherwise is out of line, because a short way to the kernel and back is a fast one.
     @inline(__always)
     var hasPendingWork: Bool { !waker.untaken.union(owned.pending.bits).isEmpty }
-
-    /// The same without the bit that stays while the loop is observed, for steps that do nothing for observers.
-    @inline(__always)
-    var hasWorkForSteps: Bool { !waker.untaken.union(owned.pending.bits).subtracting(.observed).isEmpty }
 
     /// Whether one of these bits is set: for a step that does nothing for others.
     @inline(__always)
@@ -164,7 +162,7 @@ extension RunLoop {
     @inline(__always)
     func isReasonToStayAwake(_ frame: RunFrame, _ mode: ModeState) -> Bool {
         if runs.isStopRequested(frame) || (isEmpty(mode) && !frame.owned.sleepsEvenIfEmpty) { return true }
-        return hasWorkForSteps && isReasonPending(mode)
+        return hasWork(.forSteps) && isReasonPending(mode)
     }
 
     @inline(never)

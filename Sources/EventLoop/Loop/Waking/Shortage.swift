@@ -95,13 +95,11 @@ extension RunLoop {
 
     /// The channel, the main queue's handle, and the sources that want something, in this order.
     private func entriesToPoll(_ mode: ModeState) -> [Entry] {
-        var entries: [Entry] = [
-            (nil, 0, cplatform_polled(descriptor: waker.channel.readEnd, wanted: Readiness.read.rawValue, ready: 0), .default)
-        ]
-        if servesMainQueue(in: mode) && owned.mainQueue.hasHandle {
-            let handle = cplatform_main_queue_descriptor()
-            entries.append((nil, 0, cplatform_polled(descriptor: handle, wanted: Readiness.read.rawValue, ready: 0), .default))
+        func entry(_ descriptor: Int32) -> Entry {
+            (nil, 0, cplatform_polled(descriptor: descriptor, wanted: Readiness.read.rawValue, ready: 0), .default)
         }
+        var entries = [entry(waker.channel.readEnd)]
+        if servesMainQueue(in: mode) && owned.mainQueue.hasHandle { entries.append(entry(cplatform_main_queue_descriptor())) }
         if owned.polled.wereBusy {
             owned.polled.wereBusy = false
             return entries
@@ -134,19 +132,13 @@ extension RunLoop {
     private func poll(_ entries: [Entry], atMost nanoseconds: Int64) -> Ready {
         owned.polled.ready = []
         // One entry for each descriptor, because poll(2) refuses more entries than the process may have descriptors.
-        var polled: [cplatform_polled] = []
-        var indices: [Int32: Int] = [:]
-        for entry in entries {
-            if let index = indices[entry.polled.descriptor] {
-                polled[index].wanted |= entry.polled.wanted
-            } else {
-                indices[entry.polled.descriptor] = polled.count
-                polled.append(entry.polled)
-            }
-        }
+        var byDescriptor: [Int32: cplatform_polled] = [:]
+        for entry in entries { byDescriptor[entry.polled.descriptor, default: entry.polled].wanted |= entry.polled.wanted }
+        var polled = Array(byDescriptor.values)
         if cplatform_poll(&polled, Int32(polled.count), nanoseconds) <= 0 { return Ready() }
+        for answer in polled { byDescriptor[answer.descriptor] = answer }
         func readiness(_ entry: Entry) -> Readiness {
-            let ready = Readiness(rawValue: polled[indices[entry.polled.descriptor]!].ready)
+            let ready = Readiness(rawValue: byDescriptor[entry.polled.descriptor]!.ready)  // every entry is in it
             return ready.intersection(Readiness(rawValue: entry.polled.wanted).union([.broken, .error]))
         }
         var ready = Ready()

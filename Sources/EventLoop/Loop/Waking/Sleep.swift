@@ -62,7 +62,7 @@ extension RunLoop {
         if owned.pending.contains(.passEnd) { callPassEndListeners() }
         // No callouts from here to the end of the wait: the loop could sleep over a change that a handler makes.
         if hasPendingWork {
-            if hasWorkForSteps { carryOutPendingChanges(mode) }
+            if hasWork(.forSteps) { carryOutPendingChanges(mode) }
             if isObserved { return sleepObserved(frame, mode, until: latest) }
         }
         guard preparePoller(mode, mayStayWithout: false) else { return sleepWithoutPoller(frame, mode, until: latest) }
