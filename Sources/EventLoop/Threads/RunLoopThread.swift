@@ -170,7 +170,7 @@ private final class ThreadLife: Sendable {
         } catch {
             return begin(.failure(error))
         }
-        if stages.drain != nil { loop.reserveDraining() }
+        if stages.drain != nil { _ = loop.takeHold() }
         begin(.success(loop))
         while !loop.wasToldToEnd {  // ends: with stop(), which ends the runs in progress
             _ = loop.run(.default, limit: .max, returnsAfterSource: false)
@@ -187,8 +187,11 @@ private final class ThreadLife: Sendable {
     /// Runs the loop until nothing holds the thread any more. False if the loop refuses work already, because there is nothing to drain.
     private func drain(_ loop: RunLoop, _ stages: inout ThreadStages) -> Bool { /* DOES CALLOUT */
         guard loop.beginDraining() else { return false }
-        stages.drain?(loop)
-        stages.drain = nil
+        if stages.drain != nil {
+            stages.drain?(loop)
+            stages.drain = nil
+            loop.releaseHold()
+        }
         loop.waitForHolds()
         // Usually there is none.
         if loop.acceptsWork { waitForHolds(loop) }

@@ -6,9 +6,7 @@ struct Drain: Sendable {
     var holds = 0
     /// The thread's `stop()` was called.
     var isRequested = false
-    /// The thread has a `drain` closure, which it calls before the loop refuses work.
-    var hasClosure = false
-    /// The closure has returned: the end of the last hold is the end of the draining.
+    /// The `drain` closure has returned: the end of the last hold is the end of the draining.
     var isWaitingForHolds = false
 }
 
@@ -29,13 +27,10 @@ extension RunLoop {
             // Only once: the thread resumes its runs before it drains, and before its last batch.
             guard shared.phase == .open, !shared.drain.isRequested else { return }
             shared.drain.isRequested = true
-            if shared.drain.hasClosure || shared.drain.holds > 0 { runs.terminate() } else { shared.closeLocked(runs) }
+            if shared.drain.holds > 0 { runs.terminate() } else { shared.closeLocked(runs) }
         }
         wakeUp()
     }
-
-    /// The thread has something to do between its last run and the moment from which the loop refuses work.
-    func reserveDraining() { shared.withLock { $0.drain.hasClosure = true } }
 
     /// Makes the loop run again after `requestEnd`. False if there is nothing to drain: the loop refuses work already. Owning thread only.
     func beginDraining() -> Bool {
@@ -62,7 +57,7 @@ extension RunLoop {
         }
     }
 
-    /// Takes a hold. False if the loop refuses work already. Thread-safe.
+    /// Takes a hold, as the thread itself does for its `drain` closure. False if the loop refuses work already. Thread-safe.
     func takeHold() -> Bool {
         shared.withLockIfOwn { shared -> Bool in
             guard shared.phase == .open else { return false }

@@ -25,12 +25,10 @@ enum LabelWords {
                 while count > 0 && bytes[count] & 0xC0 == 0x80 { count -= 1 }  // ends: at the first byte
             }
             words[0].store(UInt64(count) | 1 << 33 | (count < bytes.count ? cutBit : 0), ordering: .relaxed)
-            var index = 0
-            while index < count {  // ends: each iteration takes eight bytes
+            for index in stride(from: 0, to: count, by: 8) {
                 var word: UInt64 = 0
                 for byte in 0..<min(8, count - index) { word |= UInt64(bytes[index + byte]) << UInt64(8 * byte) }
                 words[1 + index / 8].store(word, ordering: .relaxed)
-                index += 8
             }
         }
     }
