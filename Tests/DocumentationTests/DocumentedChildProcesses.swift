@@ -228,8 +228,8 @@ private func runScript(on loop: RunLoop, _ report: (String) -> Void) async throw
         #expect(await thread.join(timeout: patience))
         await #expect(throws: RunLoopEnded.self) { try await status.value }
         // It was alive until now, and nobody has reaped it.
-        child.kill(SIGINT)
-        #expect(waitForEnd(of: child.pid) == SIGINT)
+        child.kill(SIGTERM)
+        #expect(waitForEnd(of: child.pid) == SIGTERM)
     }
 
     // MARK: By hand
