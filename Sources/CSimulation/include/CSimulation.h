@@ -13,7 +13,8 @@
 #define CSIM_SANITIZED 1
 #endif
 #endif
-#if defined(__linux__) && defined(__LP64__) && !defined(CSIM_SANITIZED)
+// Other libraries for Linux have no `random_r`. <stdint.h> says which one this is.
+#if defined(__linux__) && defined(__GLIBC__) && defined(__LP64__) && !defined(CSIM_SANITIZED)
 #define CSIM_SUPPORTED 1
 #endif
 
