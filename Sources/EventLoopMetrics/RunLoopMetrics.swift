@@ -131,6 +131,8 @@ public final class RunLoopMetrics: Sendable {
         guard var meters = taken else { return }
         while let index = state.withLock({ $0.beginReport(&meters) }) {  // ends when nothing more is asked for
             meters[index].report()
+            // The metrics system has forked and returned in the child. Another thread of the parent may have had the lock.
+            if !mark.isOurs { return }
         }
         for meter in meters { meter.destroy() }
     }

@@ -11,6 +11,12 @@ import MetricsTestKit
 import TestSupport
 import Testing
 
+#if canImport(Glibc)
+import Glibc
+#else
+import Darwin
+#endif
+
 extension TestMetrics {
     func total(_ name: String, loop: String = "a") throws -> UInt64 {
         UInt64(try expectCounter("eventloop_\(name)", [("loop", loop)]).totalValue)
@@ -316,6 +322,27 @@ private func doSomeWork(_ loop: RunLoop) throws {
             let values = system.values.value
             metrics.report()
             #expect(system.values.value > values)
+        }
+    }
+
+    @Test func `a child that the metrics system forks during a report reports no other loop`() async {
+        await #expect(processExitsWith: .success) {
+            let one = try onFreshThread { loop in loop }
+            let other = try onFreshThread { loop in loop }
+            let (system, child) = (NotingSystem(), Box<Int32>(-1))
+            let metrics = RunLoopMetrics([("a", one), ("b", other)], factory: system)
+            // The runtime has met the types of a report before the fork.
+            metrics.report()
+            system.ask.value = {
+                system.ask.value = nil
+                child.value = systemFork()
+                if child.value == 0 { killLater() }
+            }
+            metrics.report()
+            if child.value == 0 { _exit(system.reported.list == ["a", "b", "a"] ? 0 : 1) }
+            var status: Int32 = -1
+            while waitpid(child.value, &status, 0) < 0 && errno == EINTR {}
+            #expect(status == 0 && system.reported.list == ["a", "b", "a", "b"])
         }
     }
 
