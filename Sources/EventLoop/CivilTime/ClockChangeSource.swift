@@ -62,7 +62,7 @@ extension RunLoop {
                 alarm.arm(.distantFuture)
                 let manualJump = state.manualJump
                 state.manualJump = 0
-                if manualClock != nil { return manualJump }
+                guard let loop = anyLoop, loop.time.manualClock == nil else { return manualJump }
                 let jump = state.unreportedJump
                 state.offset = state.offset.addingSaturated(jump)
                 return manualJump.addingSaturated(jump)

@@ -58,6 +58,10 @@ struct WallAlarm: ~Copyable, Sendable {
 }
 
 extension RunLoop.Source {
-    /// The manual clock of the loops that a source is in, which all go by one clock (rule 18.34); nil if that is the system's, or if it is in none.
-    var manualClock: RunLoop.ManualClock? { (state.withLockIfOwn { $0.first?.loop } ?? nil)?.time.manualClock }
+    /// One of the loops that a source is in, which all go by one clock (rule 18.34). Nil if it is in none: also while it is served, if another
+    /// thread has just removed it.
+    var anyLoop: RunLoop? { state.withLockIfOwn { $0.first?.loop } ?? nil }
+
+    /// The manual clock of those loops; nil if they go by the system's, or if there are none.
+    var manualClock: RunLoop.ManualClock? { anyLoop?.time.manualClock }
 }

@@ -64,7 +64,11 @@ extension RunLoop {
             }
         }
 
-        private func hasCome(_ state: State) -> Bool { state.date != .distantFuture && (manualClock?.wallTime ?? .now) >= state.date }
+        /// False in no loop, where nobody says by which clock.
+        private func hasCome(_ state: State) -> Bool {
+            guard state.date != .distantFuture, let loop = anyLoop else { return false }
+            return loop.wallTime >= state.date
+        }
 
         /// Arms the kernel's timer for what the source waits for. Under the lock.
         private func arm(_ state: inout State) {
