@@ -27,6 +27,8 @@ extension RunLoop {
         private let deadline: CompanionTimer?
         /// Delivers an outcome that the kernel does not report. It counts as a handled source; a timer does not.
         private let outcome = CompanionSource("outcome of a connection")
+        /// Whether `deliver` holds a use.
+        private let isDelivering = Atomic<Bool>(false)
 
         private let handlers: HandlerSlot<Handlers>
 
@@ -347,10 +349,12 @@ extension RunLoop {
             }
         }
 
-        /// Reports the outcome if there is one. On a loop's thread, in a mode of the source. The loop has claimed the source, so the use of its
-        /// membership lasts until this returns.
+        /// Reports the outcome if there is one. On a loop's thread, in a mode of the source.
         private func deliver(_ attempt: ConnectAttempt) -> Bool { /* DOES CALLOUT */
-            guard isValid, let outcome = attempt.claim() else { return false }
+            guard rundown.enter() else { return false }
+            isDelivering.store(true, ordering: .relaxed)
+            defer { endDelivery() }
+            guard let outcome = attempt.claim() else { return false }
             // After the claim no other loop starts to watch the socket. The loops that watch it have memberships until the source is
             // invalid.
             let isShared = state.withLock { $0.memberships.count > 1 }
@@ -358,6 +362,14 @@ extension RunLoop {
             let result = outcome.flatMap { attempt.transferDescriptor(duplicating: isShared) }
             handlers.with { $0.handlers.completion(self, result) }
             return true
+        }
+
+        private func endDelivery() { /* DOES CALLOUT */
+            if isDelivering.exchange(false, ordering: .relaxed) && rundown.exit() { finish() }
+        }
+
+        override func endAbandonedCalls() { /* DOES CALLOUT */
+            endDelivery()
         }
     }
 }
