@@ -2,14 +2,7 @@
 
 #include "CPlatform.h"
 
-#include <stdlib.h>
 #include <time.h>
-
-struct cplatform_latch {
-    pthread_mutex_t mutex;  // of `is_open`
-    pthread_cond_t condition;
-    bool is_open;
-};
 
 static struct timespec time_of(int64_t nanoseconds) {
     struct timespec time = {.tv_sec = (time_t)(nanoseconds / 1000000000), .tv_nsec = (long)(nanoseconds % 1000000000)};
@@ -44,20 +37,16 @@ static void wait_once(struct cplatform_latch *latch, int64_t deadline, int64_t n
 
 #endif
 
-struct cplatform_latch *cplatform_make_latch(void) {
-    struct cplatform_latch *latch = malloc(sizeof(struct cplatform_latch));
-    if (!latch) abort();
+void cplatform_make_latch(struct cplatform_latch *latch) {
     pthread_mutex_init(&latch->mutex, 0);
     make_condition(&latch->condition);
     latch->is_open = false;
-    return latch;
 }
 
-void cplatform_free_latch(struct cplatform_latch *latch, bool is_inherited) {
+void cplatform_destroy_latch(struct cplatform_latch *latch, bool is_inherited) {
     // pthread_cond_destroy(3p) may wait for the waiters, which a child does not have.
     if (!is_inherited) pthread_cond_destroy(&latch->condition);
     pthread_mutex_destroy(&latch->mutex);
-    free(latch);
 }
 
 void cplatform_open_latch(struct cplatform_latch *latch) {

@@ -142,10 +142,14 @@ void cplatform_unlock(struct cplatform_lock *lock);
 bool cplatform_lock_is_held(struct cplatform_lock *lock);
 
 // Threads wait until it is open. It stays open.
-struct cplatform_latch;
-struct cplatform_latch *cplatform_make_latch(void);
-// `is_inherited`: a process that was forked from the one that made the latch frees its copy.
-void cplatform_free_latch(struct cplatform_latch *latch, bool is_inherited);
+struct cplatform_latch {
+    pthread_mutex_t mutex;  // of `is_open`
+    pthread_cond_t condition;
+    bool is_open;
+};
+void cplatform_make_latch(struct cplatform_latch *latch);
+// `is_inherited`: the process was forked from the one that made the latch.
+void cplatform_destroy_latch(struct cplatform_latch *latch, bool is_inherited);
 void cplatform_open_latch(struct cplatform_latch *latch);
 // Returns false if the deadline passes first: nanoseconds of the monotonic clock, INT64_MAX for none. No cancellation point.
 bool cplatform_wait_for_latch(struct cplatform_latch *latch, int64_t deadline);

@@ -5,13 +5,16 @@ internal import CPlatform
 ///
 /// Lifecycle: the mutex and the condition are created and freed with the latch. A waiting thread retains the latch.
 package final class Latch: @unchecked Sendable {
-    // SAFETY: a constant; the functions of C that take it are thread-safe.
-    private let latch = cplatform_make_latch()
+    // SAFETY: the memory is there as long as the instance; the functions of C that take it are thread-safe.
+    private let latch = UnsafeMutablePointer<cplatform_latch>.allocate(capacity: 1)
     private let mark = ProcessMark()
 
-    package init() {}
+    package init() { cplatform_make_latch(latch) }
 
-    deinit { cplatform_free_latch(latch, !mark.isOurs) }
+    deinit {
+        cplatform_destroy_latch(latch, !mark.isOurs)
+        latch.deallocate()
+    }
 
     /// Opens the latch and wakes all waiting threads. Thread-safe.
     package func open() { if mark.isOurs { cplatform_open_latch(latch) } }
