@@ -127,7 +127,7 @@ final class PerformRequest: WorkTicket, @unchecked Sendable {
     fileprivate enum State: UInt8, AtomicRepresentable { case waiting, begun, done, dropped, abandoned, cancelled }
 
     private let word = Atomic(State.waiting)
-    @exclusivity(unchecked) private var body: (@Sendable () -> Void)?
+    private var body: (@Sendable () -> Void)?
     /// Opens when the request is over.
     let latch = Latch()
 
