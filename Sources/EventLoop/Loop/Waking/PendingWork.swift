@@ -37,7 +37,7 @@ struct Attention: OptionSet {
     static let forEnds: Attention = [.passEnd, .changes, .finishing, .unspecific]
     static let forEvents: Attention = [.messages, .mainQueueDrain]
     /// All but `observed`, which stays while the loop is observed: for steps that do nothing for observers.
-    static let forSteps = Attention(rawValue: ~(1 << 10))
+    static let forSteps = Attention(rawValue: ~observed.rawValue)
 }
 
 /// The bits that the owner has taken from the waker and not handled yet. Owning thread only.
