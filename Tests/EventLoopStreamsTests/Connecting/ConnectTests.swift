@@ -16,7 +16,7 @@ import Glibc
 import Darwin
 #endif
 
-@Suite(.bounded, .tags(.threads)) struct ConnectTests {
+@Suite(.bounded, .tags(.threads, .memory)) struct ConnectTests {
     @Test(arguments: [SocketAddress.ipv4(host: "127.0.0.1", port: 0), .unix(path: "unix")])
     func `a connection becomes a stream`(kind: SocketAddress) throws {
         let folder = makeTemporaryDirectory(in: "/tmp")

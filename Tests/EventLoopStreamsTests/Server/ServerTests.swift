@@ -16,7 +16,7 @@ import Glibc
 import Darwin
 #endif
 
-@Suite(.bounded, .tags(.threads)) struct ServerTests {
+@Suite(.bounded, .tags(.threads, .memory)) struct ServerTests {
     @Test func `a client is served, and its connection is counted until it has ended`() async throws {
         try await withLoops(1) { loops in
             let server = try StreamServer(listeningOn: anyPort, on: loops, serve: echoLines)

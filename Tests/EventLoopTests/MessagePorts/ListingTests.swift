@@ -72,7 +72,7 @@ private func ServerThreadEntryPoint(portName: String, myPortName: String) throws
     return nil
 }
 
-@Suite(.bounded, .tags(.memory)) struct ListingTests {
+@Suite(.bounded, .tags(.threads, .memory)) struct ListingTests {
     @Test func `Listing 3-16: a port with a name on the current run loop`() throws {
         try onFreshThread { _ in
             let localPortName = freshName("MyPortName")

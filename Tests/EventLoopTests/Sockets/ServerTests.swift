@@ -34,7 +34,7 @@ private func setDescriptorLimit(_ count: UInt) {
     precondition(setrlimit(kind, &limit) == 0, "setrlimit: errno \(errno)")
 }
 
-@Suite(.bounded, .tags(.memory)) struct ServerTests {
+@Suite(.bounded, .tags(.threads, .memory)) struct ServerTests {
     @Test func `one loop echoes a thousand connections of another loop`() async {
         await #expect(processExitsWith: .success) {
             setDescriptorLimit(8_192)
