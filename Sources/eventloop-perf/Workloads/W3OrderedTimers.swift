@@ -45,8 +45,8 @@ enum W3OrderedTimers {
 
     private static func rounds(of ops: Int) -> Int { max(1, (ops + timers - 1) / timers) }
 
-    private static func eventLoop(_ measured: Change, _ rounds: Int) -> Measurement {
-        eventloop_perf.measured(ops: rounds * timers) { meter in
+    private static func eventLoop(_ timed: Change, _ rounds: Int) -> Measurement {
+        measured(ops: rounds * timers) { meter in
             let loop = RunLoop.current
             let idle = IdleSource(on: loop)
             let ignored = Meter.ignored()
@@ -56,7 +56,7 @@ enum W3OrderedTimers {
             for _ in 0..<rounds {
                 for (index, timer) in all.enumerated() { timer.nextFire = date(start, 1_000, index) }
                 for change in Change.allCases {
-                    let used = change == measured ? meter : ignored
+                    let used = change == timed ? meter : ignored
                     used.begin()
                     // Borrowed, as in W3Timers.
                     all.withUnsafeBufferPointer { all in
