@@ -1,8 +1,7 @@
 // Closes descriptors that came from other processes, on threads that may block.
 //
-// Lifecycle: created when the process first has such a descriptor to close, and never freed. Its threads start when there is something to
-// close and end after ten idle seconds. A child creates its own; descriptors that were queued in the parent are closed by the
-// parent.
+// Lifecycle: created with the first port of the process, and never freed. So is its first thread. Further threads start when there is something
+// to close, and end after ten idle seconds. A child creates its own; descriptors that were queued in the parent are closed by the parent.
 
 internal import CPlatform
 internal import EventLoop
@@ -17,12 +16,18 @@ import Synchronization
 /// asking may block too.
 ///
 /// A process whose descriptors block has at most `threadLimitPerProcess` threads at a time; the others close what other processes sent.
+///
+/// The system may have no further thread when one is needed, and then nothing would happen later to start it. So one is there from the first port
+/// on, and before a thread closes something, it makes sure of another one that takes the next descriptor.
 final class DescriptorCloser: @unchecked Sendable {
     // SAFETY: a constant, a lock and an atomic.
 
     static let threadLimit = 8
     static let threadLimitPerProcess = 2
     private static let idleTime = Duration.seconds(10)
+    /// How often a thread tries to start another one before it closes without: less than a second in all.
+    private static let startLimit = 4
+    private static let shortestPause: UInt32 = 50_000
 
     /// The descriptors of one process.
     private struct Sender: Sendable {
@@ -50,6 +55,9 @@ final class DescriptorCloser: @unchecked Sendable {
             _ = senders[process, default: Sender()].waiting.append(descriptor)
             if !hadTurn && senders[process]!.openings > 0 { turns.append(process) }  // it was added above
         }
+
+        /// How many threads could take the next descriptor.
+        var free: Int { threads - closing }
 
         /// Whether there is more to close than threads on their way to do so.
         var needsThread: Bool { turns.reduce(0) { $0 + (senders[$1]?.openings ?? 0) } > threads - idle.count - closing }
@@ -120,50 +128,92 @@ final class DescriptorCloser: @unchecked Sendable {
         shared.enqueue(connection, PortPeer(of: connection)?.process ?? 0)
     }
 
+    /// Makes sure of a thread. Called before a process has its first port: without a thread, what other processes send would stay open.
+    /// Thread-safe.
+    static func start() throws(RunLoop.PortError) {
+        let closer = shared
+        let code = closer.state.withLock { $0.threads > 0 ? 0 : closer.startThread(&$0) }
+        if code != 0 { throw .system(operation: "starting a thread that closes descriptors from other processes", errno: code) }
+    }
+
     private func enqueue(_ descriptor: Int32, _ process: Int32) {
         count.add(1, ordering: .relaxed)
-        let (latch, mustStart) = state.withLock { state -> (Latch?, Bool) in
+        let latch = state.withLock { state -> Latch? in
             state.append(descriptor, from: process)
-            if !state.needsThread { return (nil, false) }
-            if let latch = state.idle.popLast() { return (latch, false) }
-            if state.threads == Self.threadLimit { return (nil, false) }
-            state.threads += 1
-            return (nil, true)
+            if !state.needsThread { return nil }
+            if let latch = state.idle.popLast() { return latch }
+            // If it cannot be started, those that are there take the descriptor.
+            _ = startThread(&state)
+            return nil
         }
         latch?.open()
-        if !mustStart { return }
-        // If no thread can be started, the descriptor waits for the next one: to block here would be worse.
-        if NativeThread.start({ [self] in closeAll() }) != 0 { state.withLock { $0.threads -= 1 } }
+    }
+
+    /// Returns zero, or the errno if no thread can be started. Called under the lock, so that nobody relies on a thread that cannot be started.
+    private func startThread(_ state: inout State) -> Int32 {
+        if state.threads == Self.threadLimit { return 0 }
+        let code = NativeThread.start { [self] in closeAll() }
+        if code == 0 { state.threads += 1 }
+        return code
+    }
+
+    /// What a closing thread does next.
+    private enum Step: Sendable {
+        case close(descriptor: Int32, process: Int32)
+        case wait
+        /// Tries again to start the thread that takes the next descriptor.
+        case retry
     }
 
     private func closeAll() {
         blockSignals()
         cplatform_name_this_thread("closing")
         var finished: Int32?
-        while true {  // ends: after an idle time
+        var failedStarts = 0
+        while true {  // ends: after an idle time, unless no other thread could take the next descriptor
             let latch = Latch()
-            let next = state.withLock { state -> (descriptor: Int32, process: Int32)? in
+            let step = state.withLock { state -> Step in
                 if let finished { state.finish(finished) }
-                if let next = state.begin() { return next }
-                state.idle.append(latch)
-                return nil
-            }
-            finished = next?.process
-            if let next {
-                closeNow(next.descriptor)
-                count.subtract(1, ordering: .relaxed)
-            } else if !latch.wait(until: .now.advanced(by: Self.idleTime)) {
-                let isOver = state.withLock { state -> Bool in
-                    // If its latch is not in the list any more, there is something to close.
-                    guard let place = state.idle.firstIndex(where: { $0 === latch }) else { return false }
-                    state.idle.remove(at: place)
-                    state.threads -= 1
-                    return true
+                if !state.turns.isEmpty && state.free == 1 {
+                    // This close may take as long as the sender likes.
+                    if startThread(&state) == 0 {
+                        failedStarts = 0
+                    } else if failedStarts < Self.startLimit {
+                        failedStarts += 1
+                        return .retry
+                    }
                 }
-                if isOver { return }
+                if let (descriptor, process) = state.begin() { return .close(descriptor: descriptor, process: process) }
+                state.idle.append(latch)
+                return .wait
+            }
+            finished = nil
+            switch step {
+            case .close(let descriptor, let process):
+                closeNow(descriptor)
+                count.subtract(1, ordering: .relaxed)
+                finished = process
+            case .retry: usleep(Self.shortestPause << (failedStarts - 1))
+            case .wait: if !waitForMore(latch) { return }
             }
         }
     }
+
+    /// Waits until there is something to close. Returns false if the thread ends instead.
+    private func waitForMore(_ latch: Latch) -> Bool {
+        if latch.wait(until: .now.advanced(by: Self.idleTime)) { return true }
+        let isOver = state.withLock { state -> Bool in
+            // If its latch is not in the list any more, there is something to close.
+            guard state.free > 1, let place = state.idle.firstIndex(where: { $0 === latch }) else { return false }
+            state.idle.remove(at: place)
+            state.threads -= 1
+            return true
+        }
+        return !isOver && latch.wait(until: nil)
+    }
+
+    /// How many threads are in a close.
+    static var testsOnlyClosing: Int { existing?.state.withLock { $0.closing } ?? 0 }
 }
 
 private func closeNow(_ descriptor: Int32) { close(descriptor) }

@@ -24,6 +24,7 @@ final class PortEngine: @unchecked Sendable {
     static func shared() throws(RunLoop.PortError) -> PortEngine {
         PortGlobals.prepare()
         if let existing = current.withLock({ $0 }) { return existing }
+        try DescriptorCloser.start()
         let made = try PortEngine()
         // Started before it is published: with an engine that watches nothing, every request would time out.
         try made.start()

@@ -50,6 +50,7 @@ final class PortServer: @unchecked Sendable {
         clock: @escaping @Sendable () -> RunLoop.Instant = { .now }
     ) throws(RunLoop.PortError) {
         PortGlobals.prepare()
+        try DescriptorCloser.start()
         var set = cplatform_port_set()
         if cplatform_make_port_set(&set) != 0 {
             throw .system(operation: "creating a set of descriptors for the message port \(quoted(name.text))", errno: errno)

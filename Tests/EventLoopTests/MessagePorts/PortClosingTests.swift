@@ -17,7 +17,7 @@ import Testing
 
 /// A TCP connection whose close blocks: it has SO_LINGER, unsent bytes, and a peer that reads nothing. A copy in a child process would keep
 /// the close from blocking, so no child inherits it.
-private final class LingeringSocket {
+final class LingeringSocket {
     /// Longer than all other waits here, so that a test that waits for a close fails.
     static let seconds: Int32 = 300
     private(set) var descriptor: Int32
