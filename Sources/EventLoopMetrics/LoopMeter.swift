@@ -23,26 +23,30 @@ struct MetricLabels: Sendable {
 }
 
 /// A counter of which the total is known.
-struct DeltaCounter: Sendable {
+///
+/// An object, because a call of the metrics system may end its thread: what was reported by then is still known.
+final class DeltaCounter: Sendable {
     private let counter: Counter
-    private var reported: UInt64 = 0
+    private let reported = LoopLock<UInt64>(0)
 
     init(_ counter: Counter) { self.counter = counter }
 
     /// Returns by how much the counter was incremented.
     @discardableResult
-    mutating func report(_ total: UInt64) -> UInt64 {
-        // Times are converted from the processor's units at each reading, and can be a little less than at the last one.
-        guard total > reported else { return 0 }
-        let difference = total - reported
-        reported = total
-        counter.increment(by: Int64(clamping: difference))
+    func report(_ total: UInt64) -> UInt64 {
+        let difference = reported.withLock { reported -> UInt64 in
+            // Times are converted from the processor's units at each reading, and can be a little less than at the last one.
+            guard total > reported else { return 0 }
+            defer { reported = total }
+            return total - reported
+        }
+        if difference > 0 { counter.increment(by: Int64(clamping: difference)) }
         return difference
     }
 
     /// The same for a total that may have begun again at zero since the last report: then all of it is new.
-    mutating func report(restarting total: UInt64) {
-        if total < reported { reported = 0 }
+    func report(restarting total: UInt64) {
+        reported.withLock { reported in if total < reported { reported = 0 } }
         report(total)
     }
 
@@ -53,7 +57,7 @@ struct DeltaCounter: Sendable {
 private struct HistogramMeter: Sendable {
     private static let quantiles: [(name: String, percent: Double)] = [("0.5", 50), ("0.9", 90), ("0.99", 99), ("0.999", 99.9), ("1", 100)]
 
-    private var count: DeltaCounter
+    private let count: DeltaCounter
     private let mean: Gauge
     private let gauges: [Gauge]
 
@@ -63,7 +67,7 @@ private struct HistogramMeter: Sendable {
         gauges = Self.quantiles.map { labels.gauge("\(name)_seconds", [("quantile", $0.name)]) }
     }
 
-    mutating func report(_ histogram: RunLoop.Histogram) {
+    func report(_ histogram: RunLoop.Histogram) {
         count.report(histogram.count)
         mean.record(histogram.mean.inSeconds)
         for (gauge, quantile) in zip(gauges, Self.quantiles) {
@@ -81,12 +85,12 @@ private struct HistogramMeter: Sendable {
 struct LoopMeter: Sendable {
     let loop: RunLoop
     private let labels: MetricLabels
-    private var counters: [DeltaCounter]
-    private var waiting, working: DeltaCounter
+    private let counters: [DeltaCounter]
+    private let waiting, working: DeltaCounter
     private let longestPass: Gauge
     private let utilization: Recorder
-    private var responseDelays, timerLateness: HistogramMeter
-    private var slowest: SlowestCalloutsMeter
+    private let responseDelays, timerLateness: HistogramMeter
+    private let slowest: SlowestCalloutsMeter
 
     /// The order is that of `counters`.
     private static let counts: [(name: String, value: @Sendable (RunLoop.Statistics) -> UInt64)] = [
@@ -108,7 +112,7 @@ struct LoopMeter: Sendable {
         slowest = SlowestCalloutsMeter(labels)
     }
 
-    mutating func report() {
+    func report() {
         let statistics = loop.statistics
         for (index, count) in Self.counts.enumerated() { counters[index].report(count.value(statistics)) }
         let waited = waiting.report(statistics.timeWaiting.inNanoseconds)

@@ -27,14 +27,16 @@ public import EventLoop
 /// was made, as the statistics are.
 ///
 /// Thread-safe. The metrics system may call it, too. While a thread reports, other calls leave what they ask for to that thread, and return. What
-/// the metrics system asks for in a call of the report is part of that report. A child of `fork` reports nothing: the loops are its parent's.
+/// the metrics system asks for in a call of the report is part of that report. If it ends the thread in such a call (`pthread_exit`), the other loops
+/// are reported as the thread ends, and what is left of this loop's report comes with the next one. A child of `fork` reports nothing: the loops are
+/// its parent's.
 public final class RunLoopMetrics: Sendable {
     private let state: LoopLock<State>
     private let mark = ProcessMark()
 
     private struct State: Sendable {
         var loops: [RunLoop]
-        /// Taken out by the thread that reports.
+        /// Of the loops, until they are destroyed.
         var meters: [LoopMeter]
         var reporters: [WorkReporter] = []
         var isInvalid = false
@@ -45,21 +47,27 @@ public final class RunLoopMetrics: Sendable {
         /// Behind the loop that was reported last: one that is asked for during each of its reports keeps no other waiting.
         var turn = 0
 
-        /// The next loop to report. Nil if there is none: then the next call reports, and the meters are back, unless they are to be destroyed.
-        mutating func beginReport(_ meters: inout [LoopMeter]) -> Int? {
+        /// What the reporter does next. Nil if there is nothing: then the next call reports.
+        mutating func nextStep() -> Step? {
             if let index = progress[turn...].firstIndex(of: .due) ?? progress.firstIndex(of: .due) {
                 progress[index] = .begun
                 turn = index + 1
-                return index
+                return .report(meters[index])
             }
+            // Nothing becomes due any more.
+            if isInvalid, let meter = meters.popLast() { return .destroy(meter) }
             reporter = nil
             for index in progress.indices { progress[index] = .idle }
-            if !isInvalid { swap(&self.meters, &meters) }
             return nil
         }
     }
 
     private enum Progress: Sendable { case idle, due, begun }
+
+    private enum Step: Sendable {
+        case report(LoopMeter)
+        case destroy(LoopMeter)
+    }
 
     /// Metrics of one loop.
     ///
@@ -121,20 +129,28 @@ public final class RunLoopMetrics: Sendable {
     /// under the lock, and no call waits for another one's report.
     private func carryOut(_ wish: (inout State) -> Void) { /* DOES CALLOUT */
         if !mark.isOurs { return }
-        let taken = state.withLock { state -> [LoopMeter]? in
+        let isReporter = state.withLock { state -> Bool in
             wish(&state)
-            if state.reporter != nil { return nil }
+            if state.reporter != nil { return false }
             state.reporter = cplatform_thread_id()
-            defer { state.meters = [] }
-            return state.meters
+            return true
         }
-        guard var meters = taken else { return }
-        while let index = state.withLock({ $0.beginReport(&meters) }) {  // ends when nothing more is asked for
-            meters[index].report()
+        if isReporter { takeSteps() }
+    }
+
+    /// Called by the reporter.
+    private func takeSteps() { /* DOES CALLOUT */
+        // Nobody else would take what is left, because the others rely on this thread.
+        CallInProgress.begin(by: self) { if self.mark.isOurs { self.takeSteps() } }
+        while let step = state.withLock({ $0.nextStep() }) {  // ends when nothing more is asked for
+            switch step {
+            case .report(let meter): meter.report()
+            case .destroy(let meter): meter.destroy()
+            }
             // The metrics system has forked and returned in the child. Another thread of the parent may have had the lock.
-            if !mark.isOurs { return }
+            if !mark.isOurs { break }
         }
-        for meter in meters { meter.destroy() }
+        CallInProgress.end(by: self)
     }
 
     /// From now on each loop reports itself every `interval` of its time, on its own thread, while it works. A loop that has done nothing

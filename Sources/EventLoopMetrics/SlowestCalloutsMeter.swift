@@ -9,51 +9,61 @@ import EventLoop
 /// are destroyed.
 ///
 /// Labels of items are no dimension: a program that labels an item for each connection would make metrics without end.
-struct SlowestCalloutsMeter: Sendable {
-    private struct Site: Hashable {
+final class SlowestCalloutsMeter: Sendable {
+    private struct Site: Hashable, Sendable {
         let kind: RunLoop.Recording.Kind
         let createdAt: String?
     }
 
-    private struct Meters {
+    private struct Meters: Sendable {
         let duration: Gauge
-        var count: DeltaCounter
+        let count: DeltaCounter
     }
 
     private let labels: MetricLabels
-    private var sites: [Site: Meters] = [:]
+    private let sites = LoopLock<[Site: Meters]>([:])
 
     init(_ labels: MetricLabels) { self.labels = labels }
 
-    mutating func report(_ slowest: [RunLoop.SlowCallout]) {
+    func report(_ slowest: [RunLoop.SlowCallout]) {
         var present: Set<Site> = []
         for callout in slowest {
             let site = Site(kind: callout.kind, createdAt: callout.createdAt)
             // Slowest first: of two entries for one site and kind, the first counts.
             guard present.insert(site).inserted else { continue }
-            var meters = sites[site] ?? makeMeters(site)
+            let meters = meters(of: site)
             meters.duration.record(callout.duration.inSeconds)
             // A site that has left the list and entered it again is counted from its entry on.
             meters.count.report(restarting: callout.count)
-            sites[site] = meters
         }
-        for (site, meters) in sites where !present.contains(site) {
-            destroy(meters)
-            sites[site] = nil
+        destroy(except: present)
+    }
+
+    func destroy() { destroy(except: []) }
+
+    private func destroy(except present: Set<Site>) {
+        while true {  // ends: each iteration removes a site, or leaves
+            let meters = sites.withLock { sites -> Meters? in
+                guard let site = sites.keys.first(where: { !present.contains($0) }) else { return nil }
+                return sites.removeValue(forKey: site)
+            }
+            guard let meters else { return }
+            meters.duration.destroy()
+            meters.count.destroy()
         }
     }
 
-    func destroy() { for meters in sites.values { destroy(meters) } }
+    private func meters(of site: Site) -> Meters {
+        if let present = sites.withLock({ $0[site] }) { return present }
+        let made = makeMeters(site)
+        sites.withLock { $0[site] = made }
+        return made
+    }
 
     private func makeMeters(_ site: Site) -> Meters {
         let dimensions = [("kind", site.kind.rawValue), ("site", site.createdAt ?? "")]
         return Meters(
             duration: labels.gauge("slowest_callout_seconds", dimensions), count: labels.counter("slowest_callouts_total", dimensions))
-    }
-
-    private func destroy(_ meters: Meters) {
-        meters.duration.destroy()
-        meters.count.destroy()
     }
 }
 
