@@ -225,6 +225,26 @@ private let refused: [(Family, Int, Int?)] = [(.ipv4, 70_000, nil), (.ipv6, 65_5
             try await suspendUntil("the second arrives") { receiver.takeFromKernel() == [3] }
         }
     }
+
+    @Test func `a peer that is gone costs a connected socket nothing of a batch, and the next write hears of it`() async throws {
+        try await withSockets { loop, _ in
+            let server = try DatagramSocket(boundTo: .anyIPv4, on: loop, mode: .never)
+            let socket = try DatagramSocket(connectedTo: server.localAddress, on: loop)
+            socket.onReceive { socket, datagram in
+                guard datagram.bytes == [0] else { return }
+                // On the loop's thread it is closed when the call returns.
+                server.close()
+                // Each is longer than the one before, and so a message of its own.
+                for count in 1...4 { socket.send([UInt8](repeating: 1, count: count)) }
+            }
+            // The loop is busy while they arrive, so that they are one batch, and so are the answers.
+            loop.perform { for number: UInt8 in 0..<2 { server.send([number], to: socket.localAddress) } }
+            try await suspendUntil("all are sent or dropped") { socket.statistics.sent + socket.statistics.sendDrops == 4 }
+            #expect(socket.statistics.sendDrops == 0)
+            try await suspendUntil("the write fails") { try await refusal { try await socket.write([5]) } == ECONNREFUSED }
+            #expect(socket.isOpen && socket.statistics.sendDrops == 0)
+        }
+    }
     #endif
 
     @Test func `names of Unix sockets that differ only in how a letter is composed are two`() async throws {

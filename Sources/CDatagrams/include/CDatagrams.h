@@ -57,7 +57,8 @@ bool cdatagrams_has_segments(int descriptor);
 /// memory. `segments`: datagrams for one peer become one message, as far as their sizes allow it, which the system cuts again.
 bool cdatagrams_stage(const void *bytes, size_t count, const struct cplatform_address *peer, bool segments);
 /// Sends the batch in one system call, and empties it. The number of datagrams that the kernel took, from the beginning, or a negated errno
-/// if it did not take the first. `refuses`: it may take the same datagrams without `segments`.
+/// if it did not take the first. Why it did not take a later one is not known; it may take that one in the next call. `refuses`: it may take the
+/// same datagrams without `segments`.
 int cdatagrams_send_staged(int descriptor, bool *refuses);
 
 #endif
