@@ -43,10 +43,6 @@ final class HTTPConnection: @unchecked Sendable {
     private(set) var phase: Phase
     private var parser: RequestParser
     private var task: Task<Void, Never>?
-    /// Bytes of the next request had come with the last one.
-    private var hasMoreInput = false
-    /// How many of the stream's bytes had come when it last delivered some. What has come since is in the stream, or in its TLS.
-    private var seen: UInt64 = 0
     /// When the preparation began, the connection became idle, or the request that is being read began.
     private var since: RunLoop.Instant
     private var hasBegun = false
@@ -111,7 +107,6 @@ final class HTTPConnection: @unchecked Sendable {
     private func receive() { stream.onReceive { [self] _, bytes in received(&bytes) } }
 
     private func received(_ bytes: inout ReceivedBytes) { /* DOES CALLOUT */
-        (seen, hasMoreInput) = (stream.bytesReceived, false)
         let wasReading = phase == .reading
         while phase == .reading {  // ends: each iteration consumes bytes, changes the phase, or returns
             var consumed = 0
@@ -121,7 +116,6 @@ final class HTTPConnection: @unchecked Sendable {
             case .needsMore: return bytes.isLast ? requestEndedEarly() : noteBeginning()
             case .expectsContinue: stream.send("HTTP/1.1 100 Continue\r\n\r\n")
             case .request(let head, let body, let keepsAlive):
-                hasMoreInput = bytes.count > 0
                 let request = HTTPServer.Request(head, body, peer)
                 start(request, Exchange(isHead: head.line.isHead, isOld: head.line.isOld, keepsAlive: keepsAlive))
             case .refused(let refusal): refuse(refusal)
@@ -287,11 +281,9 @@ final class HTTPConnection: @unchecked Sendable {
         stream.closeAfterWriting()
     }
 
-    /// Whether bytes have come that the parser has not been given: they wait in the stream, in its TLS, or in the kernel. Over TLS they need not be
-    /// the program's, so this can be true in vain.
-    private var hasInput: Bool {
-        hasMoreInput || stream.bytesReceived > seen || kernelHasInput
-    }
+    /// Whether bytes have come that the parser has not consumed: they wait in the stream, in its TLS, or in the kernel. Over TLS they need not be
+    /// the program's, so this can be true in vain. Not while `received` is called, which has what the stream has.
+    private var hasInput: Bool { stream.hasUnconsumedInput || kernelHasInput }
 
     private var kernelHasInput: Bool {
         let count = stream.withDescriptor { descriptor in

@@ -3,14 +3,14 @@
 #if HAS_COpenSSL && os(Linux)
 
 import EventLoop
-import EventLoopStreams
-import EventLoopTLS
 import Glibc
 import HTTPTypes
 import TestSupport
 import Testing
 
 @testable import EventLoopHTTP
+@testable import EventLoopStreams
+@testable import EventLoopTLS
 
 /// Passes bytes on between a socket and a server, on a thread of its own; on request all but the last one to the server.
 private final class Relay: Sendable {
@@ -51,6 +51,50 @@ private final class Relay: Sendable {
     func end() throws {
         try thread.join()
         Glibc.close(socket)
+    }
+}
+
+/// A client whose test decides which encrypted bytes go together.
+private final class HandDrivenClient {
+    private let engine: TLSEngine
+    private let connection: Client
+    private var received = ""
+
+    /// Returns after the handshake.
+    init(_ server: HTTPServer, _ client: TLSClient) throws {
+        engine = try client.makeEngine(host: nil)
+        connection = try Client(server)
+        engine.begin()
+        try send(engine.takeOutput())
+        while case .inProgress = engine.handshake { try exchange() }  // ends: with the handshake, or with the connection
+    }
+
+    /// One record.
+    func encrypted(_ text: String) -> [UInt8] {
+        _ = Array(text.utf8).withUnsafeBytes { engine.write($0) }
+        return engine.takeOutput()
+    }
+
+    func send(_ bytes: some Collection<UInt8>) throws { try connection.send(Array(bytes)) }
+
+    /// Waits for the answer to a request whose handler answers with `path`.
+    func receive(_ path: String) throws {
+        while !received.contains("\r\n\r\n\(path)") { try exchange() }  // ends: with the answer, or with the connection
+        received = ""
+    }
+
+    /// Waits for bytes of the server, and sends what TLS answers.
+    private func exchange() throws {
+        try waitUntilReadable(connection.descriptor, "the server sends something")
+        var piece = [UInt8](repeating: 0, count: 65_536)
+        let count = recv(connection.descriptor, &piece, piece.count, 0)
+        if count <= 0 { throw ClientError(description: "the connection ended behind \(received)") }
+        piece[..<count].withUnsafeBytes { engine.receive($0) }
+        var space = [UInt8](repeating: 0, count: 65_536)
+        while case .bytes(let count) = space.withUnsafeMutableBytes({ engine.read(into: $0) }) {  // ends: with what has come
+            received += String(decoding: space[..<count], as: UTF8.self)
+        }
+        try send(engine.takeOutput())
     }
 }
 
@@ -138,6 +182,33 @@ private final class Relay: Sendable {
             try clients.end()
             thread.stop()
             await thread.join()
+        }
+    }
+
+    /// 1. One read gives the server a request, and a part of the next one's record: of its header, the header, or more.
+    /// 2. The server answers the request. It has read nothing since, and the kernel has nothing.
+    /// 3. The shutdown begins.
+    @Test(arguments: [1, 5, 20])
+    func `a request whose record has begun behind the last one is answered after the shutdown has begun`(count: Int) async throws {
+        try await withFolder { folder in
+            let certificate = try certificate(in: folder)
+            var options = HTTPServer.Options()
+            options.prepareConnection = { try await $0.startTLS(certificate) }
+            // The second that the client has does not end in time that stands still.
+            let (address, clock) = (RunLoop.SocketAddress.unix(path: folder + "/s"), RunLoop.ManualClock())
+            try await withServer(options: options, address: address, clock: clock, respond: { .text($0.path) }) { server in
+                let client = try HandDrivenClient(
+                    server, TLSClient(serverName: "localhost", trustedCertificates: folder + "/chain.pem"))
+                let (first, second) = (client.encrypted(get("/first")), client.encrypted(get("/second")))
+                try client.send(first + second.prefix(count))
+                try client.receive("/first")
+                let hasDrained = Gate()
+                server.core.drain()
+                server.core.hosts[0].loop.perform { hasDrained.open() }
+                hasDrained.wait()
+                try client.send(second.dropFirst(count))
+                try client.receive("/second")
+            }
         }
     }
 

@@ -4,6 +4,7 @@
 // - A server that requires client certificates accepts only clients that have one of its issuers.
 // - Bytes that end during the handshake, at whatever byte, are a truncation.
 // - Bytes of another protocol make the handshake fail.
+// - After it, an engine knows of a record that has begun.
 
 import EventLoop
 import TestSupport
@@ -71,6 +72,24 @@ import Testing
             var pair = try EnginePair(client, server)
             pair.exchange(cutClient: inPieces(of: size), cutServer: inPieces(of: size))
             #expect(pair.isDone, "in pieces of \(size)")
+        }
+    }
+
+    @Test(arguments: [TLSVersion.tls12, .tls13])
+    func `a part of a record is unread input, wherever it ends, and a record that was read is none`(version: TLSVersion) throws {
+        var pair = try EnginePair(client("localhost", [], nil, version...version), server())
+        pair.exchange()
+        for text in ["question", "another"] {
+            pair.client.write(text)
+            let record = pair.client.takeOutput()
+            for (number, byte) in record.enumerated() {
+                #expect(!pair.server.hasUnreadInput || number > 0)
+                pair.server.receive([byte])
+                #expect(pair.server.hasUnreadInput, "byte \(number), before it is read")
+                let isWhole = number == record.count - 1
+                #expect(pair.server.readText() == (isWhole ? text : ""), "byte \(number)")
+                #expect(pair.server.hasUnreadInput != isWhole, "byte \(number)")
+            }
         }
     }
 

@@ -127,6 +127,12 @@ public final class ByteStream: Sendable {
         set { core.withLock { core.connectedHost = newValue } }
     }
 
+    /// Whether the stream has read bytes of the peer that nobody has consumed: for the program, or for its layer, also if the layer can make
+    /// nothing of them before more has come. False for those that a handler has while it is called.
+    package var hasUnconsumedInput: Bool {
+        core.withLock { !core.locked.receiving.input.isEmpty || core.layer?.hasUnreadInput ?? false }
+    }
+
     /// Kept after the end.
     package var layer: (any StreamLayer)? { core.withLock { core.layer } }
 }

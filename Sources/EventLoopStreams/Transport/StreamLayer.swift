@@ -47,6 +47,8 @@ package protocol StreamLayer: AnyObject, Sendable {
     func read(into space: UnsafeMutableRawBufferPointer) -> LayerRead
     /// Whether `read` would return something else than `.nothing` now, without more from the peer. May be true in vain.
     var mayHaveMore: Bool { get }
+    /// Whether bytes of the peer have come that `read` has not come to: also a part of something that `read` returns only when it is whole.
+    var hasUnreadInput: Bool { get }
     /// Takes all of these plain bytes, or none. Only after the handshake.
     func write(_ bytes: UnsafeRawBufferPointer) -> LayerWrite
     /// The program writes no more. Its last output says so to the peer. Only after the handshake.

@@ -160,6 +160,13 @@ final class TLSEngine: StreamLayer, @unchecked Sendable {
         return .bytes(filled)
     }
 
+    var hasUnreadInput: Bool {
+        if failure != nil { return false }
+        // OpenSSL holds what it has of a record: SSL_has_pending(3) says so, but for a whole header behind which nothing has come. Then
+        // SSL_rstate_string(3) is "RB", for "read body".
+        return encrypted.unreadCount > 0 || SSL_has_pending(connection) == 1 || String(cString: SSL_rstate_string(connection)) == "RB"
+    }
+
     private func readRecord(into space: UnsafeMutableRawBufferPointer) -> LayerRead {
         let before = encrypted.output.count
         var count = 0

@@ -57,6 +57,7 @@ final class ScriptedLayer: StreamLayer, @unchecked Sendable {
     }
 
     var mayHaveMore: Bool { !plain.isEmpty || hasEnded || isBroken }
+    var hasUnreadInput: Bool { !plain.isEmpty }
 
     func write(_ bytes: UnsafeRawBufferPointer) -> LayerWrite {
         if isBroken { return .failed(Self.error) }

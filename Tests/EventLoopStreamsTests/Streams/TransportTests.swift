@@ -340,6 +340,7 @@ private final class RecordingTransport: StreamTransport, @unchecked Sendable {
         func receiveEnd() {}
         func read(into space: UnsafeMutableRawBufferPointer) -> LayerRead { .nothing }
         let mayHaveMore = false
+        let hasUnreadInput = false
         func write(_ bytes: UnsafeRawBufferPointer) -> LayerWrite { .wrote }
         func finishWriting() -> LayerWrite { .wrote }
         func takeOutput() -> [UInt8] { [] }

@@ -151,6 +151,7 @@ final class WorldLayer: StreamLayer, @unchecked Sendable {
     }
 
     var mayHaveMore: Bool { !waitsForMore && (!plain.isEmpty || hasEnded || isBroken) }
+    var hasUnreadInput: Bool { !plain.isEmpty }
 
     func write(_ bytes: UnsafeRawBufferPointer) -> LayerWrite {
         let ready = isReady(.write)
