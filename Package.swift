@@ -238,7 +238,8 @@ let package = Package(
             ],
             swiftSettings: strict),
         // XCTest, whose methods run on the main thread.
-        .testTarget(name: "EventLoopXCTestTests", dependencies: ["EventLoop", "EventLoopXCTest"], swiftSettings: strict),
+        .testTarget(
+            name: "EventLoopXCTestTests", dependencies: ["EventLoop", "EventLoopTestSupport", "EventLoopXCTest"], swiftSettings: strict),
     ],
     swiftLanguageModes: [.v6]
 )

@@ -30,7 +30,7 @@ extension XCTWaiter {
     /// `stop()` ends a run of the loop, but not the wait. If the thread's `RunLoopThread` is stopped, the loop does not run any more, and
     /// the wait goes on until the expectations are fulfilled or the time is up. Waits can be nested; an outer wait that times out does not
     /// interrupt an inner one. Predicate expectations are evaluated by Foundation's loop; for them the wait makes a pass of that loop every
-    /// 10 ms.
+    /// 10 ms. If no thread can be started, the wait does not begin: the current test fails, and the result is `.interrupted`.
     ///
     /// `timeout` is in seconds of real time, also if the loop is in manual time. On the loop's thread only (a precondition failure
     /// elsewhere). Calls out. Creates a thread. Counterpart of XCTest's `wait(for:timeout:enforceOrder:)`, which runs Foundation's loop.
@@ -51,12 +51,18 @@ extension XCTWaiter {
         defer { ending.invalidate() }
         // SAFETY: a waiter guards its state with a queue; XCTest's `fulfillment(of:)` waits on another thread, too.
         nonisolated(unsafe) let waiter = self
-        Thread.detachNewThread {
+        let code = NativeThread.start {
             let idle = keepFoundationsLoop()
             // XCTest's watchdog ends the process if the time is up before it begins.
             wait.end(with: waiter.waitOnFoundationsLoop(expectations, timeout < 0 ? 0 : timeout, enforceOrder, file, line))
             idle.invalidate()
             loop.perform {}
+        }
+        if code != 0 {
+            XCTFail(
+                "the wait has not begun, because no thread could be started for it: \(systemMessage(code))", file: file,
+                line: UInt(clamping: line))
+            return .interrupted
         }
         // Ends: XCTest's wait does, and its end ends the run. If the thread is stopping, runs return at once.
         while !wait.hasEnded && !loop.isOver { _ = loop.run(until: .distantFuture, returnAfterSourceHandled: true) }

@@ -1,11 +1,13 @@
 // Rules proved here, for waits of XCTest that run this package's loop (docs/testing.md):
 // - The wait ends when the expectations are fulfilled, by this loop or by another thread, and serves the loop in the meantime.
 // - XCTest decides what counts: the number of fulfillments, their order, inverted expectations, the time limit.
+// - A wait for which no thread can be started fails the test, and returns.
 // - A stop ends a run, not the wait. A wait may be nested, and be made on any thread that runs a loop.
 //
 // XCTest runs synchronous tests on the main thread.
 
 import EventLoop
+import EventLoopTestSupport
 import EventLoopXCTest
 import XCTest
 
@@ -191,6 +193,21 @@ final class WaitingTests: XCTestCase {
         }
         wait(for: [ended], timeout: patience, running: .main)
     }
+
+    #if os(Linux)
+    func testAWaitForWhichNoThreadCanBeStartedFails() {
+        let never = XCTestExpectation(description: "never")
+        var result = XCTWaiter.Result.completed
+        let line = #line + 2
+        let failure = recordedFailure {
+            withoutNewThreads { result = XCTWaiter().wait(for: [never], timeout: patience, running: .main) }
+        }
+        XCTAssertEqual(result, .interrupted)
+        XCTAssertEqual(failure?.line, line)
+        let text = failure?.text ?? "no failure"
+        XCTAssertTrue(text.contains("no thread could be started") && text.contains("EAGAIN"), text)
+    }
+    #endif
 
     // MARK: A test whose failures are caught
 
