@@ -2,10 +2,12 @@
 //  - Its handler never runs on two threads at once.
 //  - A one-shot source fires once in total, and once in total after each rearm.
 //  - Every loop of a source serves it.
+//  - A change of its events, and its end, reach its other loops before the caller's own loop calls out.
 
-import EventLoop
 import EventLoopTestSupport
 import Testing
+
+@testable import EventLoop
 
 #if canImport(Glibc)
 import Glibc
@@ -130,6 +132,41 @@ import Darwin
             return counts
         }
         #expect(calls == [1, 2, 3])
+    }
+
+    /// 1. The caller's loop is the first of the source. Another thread has ended an item there, so the next change makes the item's last callout.
+    /// 2. A callout may end the thread, so the other loop must have been given the change by then. It does not run meanwhile.
+    @Test(arguments: [true, false])
+    func `a change of events, and the end, reach the other loops before the caller's own loop calls out`(isEnd: Bool) throws {
+        try onFreshThread { loop in
+            let (pipe, unused) = (Pipe(), Pipe())
+            let (source, ended) = (try readSource(pipe) { _ in }, try readSource(unused) { _ in })
+            let (isAdded, mayEnd, found) = (Gate(), Gate(), Box<RunLoop?>(nil))
+            // So that its end waits for the other loop.
+            source.onInvalidation {}
+            loop.add(source)
+            loop.add(ended)
+            let other = joinableThread { other in
+                other.add(source)
+                found.value = other
+                isAdded.open()
+                mayEnd.wait()
+            }
+            isAdded.wait()
+            let changes = Box<[Int]>([])
+            ended.onInvalidation {
+                guard let other = found.value else { return }
+                let count = other.shared.withLock { $0.changes.count }
+                changes.change { $0.append(count) }
+            }
+            try plainThread { ended.invalidate() }.join()
+            #expect(changes.value == [])
+            if isEnd { source.invalidate() } else { source.events = [] }
+            #expect(changes.value == [1])
+            found.value = nil
+            mayEnd.open()
+            try other.join()
+        }
     }
 
     @Test func `a source of two loops stays in one when the other ends`() throws {

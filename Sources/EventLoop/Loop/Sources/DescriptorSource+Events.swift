@@ -28,7 +28,17 @@ extension RunLoop.Source {
     /// Has every loop that the source is in read `watch` again.
     func watchDidChange(callsOut: Bool = true) { /* DOES CALLOUT */
         let (first, others) = state.withLock { ($0.first, $0.others) }
-        if let first { first.loop.submitRewatch(of: first, callsOut: callsOut) }
-        for membership in others ?? [] { membership.loop.submitRewatch(of: membership, callsOut: callsOut) }
+        guard let first else { return }
+        guard let others else { return first.loop.submitRewatch(of: first, callsOut: callsOut) }
+        ([first] + others).forEachOwnLoopLast { $0.loop.submitRewatch(of: $0, callsOut: callsOut) }
+    }
+}
+
+extension [SourceMembership] {
+    /// Calls `body`, which changes something in a loop, for the memberships in other loops, and then for the one in the loop of this thread: only
+    /// that loop carries out its changes at once and makes last callouts, and a callout may end the thread.
+    func forEachOwnLoopLast(_ body: (SourceMembership) -> Void) { /* DOES CALLOUT */
+        for membership in self where !membership.loop.isCurrent { body(membership) }
+        for membership in self where membership.loop.isCurrent { body(membership) }
     }
 }

@@ -341,9 +341,10 @@ extension RunLoop.Source {
         // Most sources are in one loop: no list is made for it.
         let (first, others) = state.withLockIfOwn { ($0.first, $0.others) } ?? (nil, nil)
         var isEndedHere = false
-        if let first { isEndedHere = first.loop.expel(first) }
-        for membership in others ?? [] {
-            if membership.loop.expel(membership) { isEndedHere = true }
+        if let first, let others {
+            ([first] + others).forEachOwnLoopLast { if $0.loop.expel($0) { isEndedHere = true } }
+        } else if let first {
+            isEndedHere = first.loop.expel(first)
         }
         // Another thread may have taken it out of this thread's loop, whose caller may close the descriptor next.
         if kind.isWatched && !isEndedHere && LoopID.current != 0 { LoopLifetime.withCurrent { $0.applyQueuedChanges() } }

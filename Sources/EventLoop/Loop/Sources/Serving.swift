@@ -334,12 +334,12 @@ extension RunLoop.Source {
     }
 
     @inline(never)
-    private func wakeWaiters() {
+    private func wakeWaiters() { /* DOES CALLOUT */
         let waiting = state.withLock { state -> [SourceMembership] in
             core.pointee.hasWaiters.store(false, ordering: .sequentiallyConsistent)
             return state.takeWaiting()
         }
-        for waiting in waiting {
+        waiting.forEachOwnLoopLast { waiting in
             switch kind {
             case .watched, .descriptor, .guest: waiting.loop.submitRewatch(of: waiting)
             case .messages: waiting.loop.enqueueMessagesAndWake(waiting)
