@@ -50,13 +50,13 @@ final class StepChannel: ChannelInboundHandler, ChannelOutboundHandler, @uncheck
     /// The run loop is not hosted any more. Any thread.
     var isOver: Bool { over.load(ordering: .acquiring) }
 
-    /// Event loops that have a host.
-    private static let hosts = Mutex<Set<ObjectIdentifier>>([])
+    /// That of the thread, which belongs to one event loop. Not a set of event loops: its lock would be a forked child's to wait for.
+    private static let ofThread = ThreadSpecificVariable<StepChannel>()
 
     /// Hosts the run loop of this thread, which is the event loop's.
     init(on eventLoop: any NIOCore.EventLoop, mode: RunLoop.Mode) throws(RunLoop.SourceError) {
         let operation = "hosting a run loop on an event loop"
-        if Self.hosts.withLock({ $0.contains(ObjectIdentifier(eventLoop)) }) { throw .system(operation: operation, errno: EALREADY) }
+        if Self.ofThread.currentValue != nil { throw .system(operation: operation, errno: EALREADY) }
         self.eventLoop = eventLoop
         self.mode = mode
         runLoop = .current
@@ -70,7 +70,7 @@ final class StepChannel: ChannelInboundHandler, ChannelOutboundHandler, @uncheck
         do {
             try register()
             try swap()
-            Self.hosts.withLock { _ = $0.insert(ObjectIdentifier(eventLoop)) }
+            Self.ofThread.currentValue = self
             hosted.setStepRequest { [unowned self] in queueStep() }
         } catch {
             // NIO has closed the number if it had it and failed.
@@ -180,7 +180,7 @@ final class StepChannel: ChannelInboundHandler, ChannelOutboundHandler, @uncheck
         if over.exchange(true, ordering: .acquiringAndReleasing) { return }
         passes = nil
         hosted.invalidate()
-        Self.hosts.withLock { _ = $0.remove(ObjectIdentifier(eventLoop)) }
+        Self.ofThread.currentValue = nil
     }
 
     /// Runs the loop, which nobody drives any more, until the task that has awaited the end has gone on: the task stops the run.
