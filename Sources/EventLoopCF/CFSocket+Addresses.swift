@@ -20,10 +20,10 @@ extension CFSocket {
             return native.connect(address, timeout)
         }
         // The loops do not watch meanwhile: this thread takes the outcome.
-        state.withLock { $0.waitingConnects += 1 }
+        state.withLock { $0.waitingConnects.begin() }
         watch()
         let result = native.connect(address, timeout)
-        state.withLock { $0.waitingConnects -= 1 }
+        state.withLock { $0.waitingConnects.end() }
         changed()
         return result
     }

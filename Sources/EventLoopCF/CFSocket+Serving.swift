@@ -53,7 +53,7 @@ extension CFSocket {
     /// The end of a connection attempt.
     private func deliverOutcome() { /* DOES CALLOUT */
         let outcome = state.withLock { state -> (Int32, RetainedContext<CFSocketContext>)? in
-            guard let native = state.native, let context = state.context, state.isConnectArmed, state.waitingConnects == 0 else {
+            guard let native = state.native, let context = state.context, state.isConnectArmed, state.waitingConnects.isEmpty else {
                 return nil
             }
             let leavesError = state.flags & kCFSocketLeaveErrors != 0

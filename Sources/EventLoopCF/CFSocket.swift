@@ -30,8 +30,7 @@ public final class CFSocket: Sendable {
 
         /// No connect callback comes any more: it has come, or the socket does not connect.
         var isConnected: Bool
-        /// How many threads are in CFSocketConnectToAddress and wait for an outcome. They take the socket's error.
-        var waitingConnects = 0
+        var waitingConnects = WaitingConnects()
         /// The kernel reports a hang-up of a stream that was never connected. So such a socket is not watched.
         var isUnconnected = false
         /// Whether `isUnconnected` need not be checked again.
@@ -57,7 +56,7 @@ public final class CFSocket: Sendable {
 
         /// What the loops watch for.
         var wanted: RunLoop.DescriptorSource.Events {
-            if isUnconnected || waitingConnects > 0 || !pauses.isEmpty { return [] }
+            if isUnconnected || !waitingConnects.isEmpty || !pauses.isEmpty { return [] }
             var wanted: RunLoop.DescriptorSource.Events = []
             if isReadArmed { wanted.insert(.read) }
             if isWriteArmed || isConnectArmed { wanted.insert(.write) }
@@ -75,6 +74,22 @@ public final class CFSocket: Sendable {
             if hasFailed, let native, !SocketCalls.hasHungUp(native.descriptor) { hasFailed = false }
             return hasFailed
         }
+    }
+
+    /// The threads that are in CFSocketConnectToAddress and wait for an outcome. They take the socket's error.
+    struct WaitingConnects {
+        private var count = 0
+        /// A child of fork has none of its parent's threads.
+        private var mark = ProcessMark()
+
+        var isEmpty: Bool { count == 0 || !mark.isOurs }
+
+        mutating func begin() {
+            if !mark.isOurs { self = Self() }
+            count += 1
+        }
+
+        mutating func end() { count -= 1 }
     }
 
     let types: CFSocketCallBackType

@@ -3,7 +3,7 @@
 // - A connection that a signal interrupts succeeds when it is made.
 // - A thread that connects a socket gets the outcome of its own attempt; another one gets an error meanwhile.
 // - A thread that is cancelled in a call leaves neither a lock nor its turn to nobody (rule 9.31).
-// - A child of fork ends its use of what it has inherited, whatever the parent's threads did, and waits for none of them.
+// - A child of fork ends its use of what it has inherited, whatever the parent's threads did, and waits for none of them. Its own loops call back.
 
 #if os(Linux)
 
@@ -324,6 +324,39 @@ private final class FullReceiver: Sendable {
                 #expect(isValid)
                 CFSocketInvalidate(socket)
             }
+        }
+    }
+
+    /// 1. A thread of the parent waits in connect(2) for room in the listener's queue.
+    /// 2. The child makes room, so the socket is connected, and sends to it.
+    @Test func `in a child, a socket calls back that a thread of the parent was connecting`() async {
+        await #expect(processExitsWith: .success) {
+            let (address, info) = (freeAddress(.unix), SocketInfo())
+            defer { forget(address) }
+            let listener = try listeningSocket(address, [], info)
+            let native = CFSocketGetNative(listener)
+            // The queue has room for one.
+            listen(native, 0)
+            let filler = try recordingSocket(family: AF_UNIX, [], info)
+            let filled = CFSocketConnectToAddress(filler, address, 0)
+            #expect(filled == .success)
+            let client = try recordingSocket(family: AF_UNIX, .readCallBack, info)
+            let connecting = plainThread { CFSocketConnectToAddress(client, address, 0) }
+            try waitUntil("the thread waits for room") { client.testsOnlyIsConnecting }
+            let end = oneForkedChild {
+                close(accept(native, nil, nil))
+                let peer = accept(native, nil, nil)
+                _ = write(peer, "x", 1)
+                let isHandled = try? onFreshThread { loop in
+                    try attach(client, to: loop)
+                    return CFRunLoopRunInMode(kCFRunLoopDefaultMode, 60, true) == .handledSource
+                }
+                return isHandled == true && info.calls.take() == "read" ? 0 : 1
+            }
+            #expect(end.status == 0, "\(end)")
+            let result = try connecting.join()
+            #expect(result == .success)
+            for socket in [listener, filler, client] { CFSocketInvalidate(socket) }
         }
     }
 
