@@ -34,7 +34,7 @@
 #                      SANITIZE=address all tests of the server, with leak detection
 #   make test-faults   make each C library call fail with each of its errors, in every scenario: some minutes (FAULTS="--scenario ports")
 #   make faults-smoke  a sample of these, in a minute or two
-#   make docs          build the reference of all products, as pages in .build-docs/site; a public symbol without documentation fails
+#   make docs          build the reference as pages in .build-docs/site; a public symbol without documentation fails
 #   make api-check     fail if a public declaration differs from the committed ones (API), or is gone since the last version
 #   make api-baseline  update the committed declarations
 #   make format        rewrite the Swift sources in the house format
@@ -285,7 +285,7 @@ faults-smoke: dependencies
 	$(BUILD) --product eventloop-fault-probe
 	.build/debug/eventloop-fault-probe faults --sample $(FAULTS)
 
-# The three use one build, with the trait TLS.
+# The three use one build, with the traits that Scripts/symbol-graphs enables.
 docs:
 	SWIFT="$(SWIFT)" Scripts/make-docs
 
