@@ -277,16 +277,21 @@ package.targets += [
 ]
 #endif
 
-// For `make test-tsan TAGS=…`: without the files of which no suite has one of the tags (Scripts/tagged), the folders in which no suite has any, and
-// the programs that only they start: a third of a build.
+// For `make test-tsan TAGS=…`: without the folders and files in which no suite has one of the tags (Scripts/tagged), and the targets that only those
+// folders use: a third of a build.
 if let leftOut = Context.environment["EVENTLOOP_LEFT_OUT_TESTS"]?.split(separator: " "), !leftOut.isEmpty {
-    let untagged: Set = [
-        "DemoTests", "DifferentialTests", "DocumentationTests", "EventLoopFoundationTests", "EventLoopSimulationTests",
-        "EventLoopTestingTests",
-        "MigrationAfter", "MigrationBefore", "PerfTests", "eventloop-documented-echo", "eventloop-documented-server",
-        "eventloop-documented-timer", "eventloop-documented-top-level", "eventloop-perf",
-    ]
-    package.targets.removeAll { untagged.contains($0.name) }
+    func dependencies(of targets: [Target]) -> Set<String> {
+        let names = targets.flatMap(\.dependencies).compactMap { dependency -> String? in
+            guard case .byNameItem(let name, _) = dependency else { return nil }
+            return name
+        }
+        return Set(names)
+    }
+    let all = package.targets
+    package.targets.removeAll { leftOut.contains("Tests/\($0.name)") }
+    let needed = dependencies(of: package.targets).union(package.products.map(\.name))
+    let unneeded = dependencies(of: all).subtracting(needed)
+    package.targets.removeAll { unneeded.contains($0.name) }
     for target in package.targets where target.type == .test {
         let folder = "Tests/\(target.name)/"
         target.exclude += leftOut.filter { $0.hasPrefix(folder) }.map { String($0.dropFirst(folder.count)) }
