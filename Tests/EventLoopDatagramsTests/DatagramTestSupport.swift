@@ -3,6 +3,7 @@
 import EventLoop
 import EventLoopDatagrams
 import EventLoopTestSupport
+import Testing
 
 #if canImport(Glibc)
 import Glibc
@@ -50,6 +51,18 @@ extension DatagramSocket {
     }
 
     #if os(Linux)
+    /// A socket that no loop reads, and for which the kernel has dropped some of 1,000 datagrams.
+    static func overrun(on loop: RunLoop) async throws -> DatagramSocket {
+        var options = DatagramSocket.Options()
+        options.receiveBufferSize = 4_096
+        let receiver = try DatagramSocket(boundTo: .anyIPv4, on: loop, mode: .never, options: options)
+        let sender = try DatagramSocket(connectedTo: receiver.localAddress, on: loop)
+        for _ in 0..<1_000 { try await sender.write([1, 2, 3]) }
+        // On a busy machine, datagrams are on their way for a while.
+        try await suspendUntil("the kernel drops some") { receiver.statistics.receiveDrops > 0 }
+        return receiver
+    }
+
     /// Makes the kernel report to a bound socket, too, what it learns of peers.
     func hearErrors() {
         // ip(7): IP_RECVERR is 11.
