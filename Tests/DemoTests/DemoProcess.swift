@@ -11,7 +11,7 @@ final class DemoProcess: @unchecked Sendable {
     // SAFETY: used by the one thread of a test.
     private(set) var pid: pid_t = 0
     private let output: Int32
-    private var unread = ""
+    private var reader: LineReader
     private var watchdog: Child?
 
     /// Removed after the process has ended: a server whose port has lost its file would make the directory again.
@@ -22,14 +22,15 @@ final class DemoProcess: @unchecked Sendable {
         var ends = [Int32](repeating: -1, count: 2)
         precondition(closeOnExecPipe(&ends), "pipe: errno \(errno)")
         output = ends[0]
+        reader = LineReader(output)
         var actions = posix_spawn_file_actions_t()
         posix_spawn_file_actions_init(&actions)
         defer { posix_spawn_file_actions_destroy(&actions) }
         posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0)
         posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO)
         posix_spawn_file_actions_adddup2(&actions, ends[1], STDERR_FILENO)
-        let settings = ["EVENTLOOP_PORT_DIRECTORY=\(ports.path)", "SWIFT_BACKTRACE=enable=no"] + Self.sanitizerSettings
-        pid = spawn(Self.folder + "/eventloop-demo", arguments, &actions, variables: settings)
+        let settings = ["EVENTLOOP_PORT_DIRECTORY=\(ports.path)", "SWIFT_BACKTRACE=enable=no"] + sanitizerSettings
+        pid = spawn(builtProgram("eventloop-demo"), arguments, &actions, variables: settings)
         close(ends[1])
         watchdog = Child("/bin/sh", ["-c", "read line; kill -9 \(pid)"], ownsInput: true)
     }
@@ -47,16 +48,7 @@ final class DemoProcess: @unchecked Sendable {
     func send(_ signal: Int32) { kill(pid, signal) }
 
     /// Reads the next line of its output; nil if it has ended.
-    func line() throws -> String? {
-        while true {  // ends: with a line, or with the process
-            if let end = unread.firstIndex(of: "\n") {
-                defer { unread.removeSubrange(...end) }
-                return String(unread[..<end])
-            }
-            guard let piece = try readPiece(output, "a line of eventloop-demo") else { return nil }
-            unread += String(decoding: piece, as: UTF8.self)
-        }
-    }
+    func line() throws -> String? { try reader.line("a line of eventloop-demo") }
 
     /// Returns when it no longer runs. SIGCONT lets it go on.
     func suspend() throws {
@@ -69,23 +61,11 @@ final class DemoProcess: @unchecked Sendable {
 
     /// Waits for its end. Returns the exit code, or 128 plus the signal, and the rest of its output.
     func end() throws -> (code: Int32, output: String) {
-        let rest = try unread + readToEnd(output, "the end of eventloop-demo's output")
-        unread = ""
+        let rest = try reader.rest("the end of eventloop-demo's output")
         watchdog = nil
         let status = waitForEnd(of: pid) ?? 0
         pid = 0
-        return (status & 0x7F == 0 ? status >> 8 & 0xFF : 128 + status & 0x7F, rest)
-    }
-
-    private static let folder: String = {
-        var path = [CChar](repeating: 0, count: Int(PATH_MAX) + 1)
-        let length = readlink("/proc/self/exe", &path, path.count - 1)
-        let whole = String(decoding: path[..<max(length, 0)].map { UInt8(bitPattern: $0) }, as: UTF8.self)
-        return whole.split(separator: "/", omittingEmptySubsequences: false).dropLast().joined(separator: "/")
-    }()
-
-    private static let sanitizerSettings = ["TSAN_OPTIONS", "ASAN_OPTIONS", "LSAN_OPTIONS"].compactMap { (name: String) -> String? in
-        getenv(name).map { "\(name)=\(String(cString: $0))" }
+        return (exitCode(ofStatus: status), rest)
     }
 }
 

@@ -16,10 +16,11 @@ import Testing
 final class DocumentedProgram {
     private var pid: pid_t = 0
     private let terminal: Int32
-    private var unread = ""
+    private var reader: LineReader
 
     init(_ name: String, _ arguments: String...) {
         terminal = openTerminal(O_RDWR | O_NOCTTY | O_CLOEXEC)
+        reader = LineReader(terminal)
         var path = [CChar](repeating: 0, count: 64)
         precondition(
             terminal >= 0 && grantTerminal(terminal) == 0 && unlockTerminal(terminal) == 0
@@ -30,7 +31,7 @@ final class DocumentedProgram {
         defer { posix_spawn_file_actions_destroy(&actions) }
         posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0)
         posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, path, O_WRONLY | O_NOCTTY, 0)
-        pid = spawn(Self.folder + "/" + name, arguments, &actions)
+        pid = spawn(builtProgram(name), arguments, &actions)
     }
 
     deinit {
@@ -45,15 +46,8 @@ final class DocumentedProgram {
 
     /// The next line of its output; nil if it has ended.
     func line() throws -> String? {
-        while true {  // ends: with a line, or with the process
-            if let end = unread.utf8.firstIndex(of: UInt8(ascii: "\n")) {
-                defer { unread = String(unread[unread.utf8.index(after: end)...]) }
-                // A terminal ends lines with CR LF.
-                return String(unread[..<end].unicodeScalars.filter { $0 != "\r" })
-            }
-            guard let piece = try readPiece(terminal, "a line of the program") else { return nil }
-            unread += String(decoding: piece, as: UTF8.self)
-        }
+        // A terminal ends lines with CR LF.
+        try reader.line("a line of the program").map { line in String(line.unicodeScalars.filter { $0 != "\r" }) }
     }
 
     /// Waits for its end. Returns the exit code, or 128 plus the signal, and the rest of its output.
@@ -62,15 +56,8 @@ final class DocumentedProgram {
         while let line = try line() { lines.append(line) }  // ends: with the process
         let status = waitForEnd(of: pid) ?? 0
         pid = 0
-        return (status & 0x7F == 0 ? status >> 8 & 0xFF : 128 + status & 0x7F, lines)
+        return (exitCode(ofStatus: status), lines)
     }
-
-    private static let folder: String = {
-        var path = [CChar](repeating: 0, count: Int(PATH_MAX) + 1)
-        let length = readlink("/proc/self/exe", &path, path.count - 1)
-        let whole = String(decoding: path[..<max(length, 0)].map { UInt8(bitPattern: $0) }, as: UTF8.self)
-        return whole.split(separator: "/", omittingEmptySubsequences: false).dropLast().joined(separator: "/")
-    }()
 }
 
 #endif

@@ -17,10 +17,7 @@ public func programPath(_ name: String) throws -> String {
 
 /// The path of a program of this package, which is built into the folder of the tests.
 public func builtProgramPath(_ name: String) throws -> String {
-    var path = [CChar](repeating: 0, count: 4_097)
-    let length = readlink("/proc/self/exe", &path, path.count - 1)
-    let tests = String(decoding: path[..<max(length, 0)].map { UInt8(bitPattern: $0) }, as: UTF8.self)
-    let program = tests.split(separator: "/", omittingEmptySubsequences: false).dropLast().joined(separator: "/") + "/" + name
+    let program = builtProgram(name)
     try #require(access(program, X_OK) == 0, "\(program) is missing; `swift build --package-path Examples` builds it")
     return program
 }

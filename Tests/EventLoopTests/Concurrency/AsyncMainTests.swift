@@ -62,35 +62,20 @@ private struct Answer: Equatable {
 /// expect that module to be Glibc.
 private func probe(_ what: String) throws -> Answer {
     var output: [Int32] = [-1, -1]
-    precondition(pipe(&output) == 0, "pipe: errno \(errno)")
-    for end in output { precondition(fcntl(end, F_SETFD, FD_CLOEXEC) == 0) }
+    precondition(closeOnExecPipe(&output), "pipe: errno \(errno)")
     defer { close(output[0]) }
     var actions = posix_spawn_file_actions_t()
     posix_spawn_file_actions_init(&actions)
     defer { posix_spawn_file_actions_destroy(&actions) }
     posix_spawn_file_actions_adddup2(&actions, output[1], STDOUT_FILENO)
     posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0)
-    let program = folderOfTests() + "/eventloop-async-main-probe"
-    var arguments = [strdup(program), strdup(what), nil]
     // A crash is an expected result here, and nobody reads its backtrace, which takes seconds to make.
-    var environment = [strdup("SWIFT_BACKTRACE=enable=no"), nil]
-    defer { for text in arguments + environment { free(text) } }
-    var child = pid_t()
-    let code = posix_spawn(&child, program, &actions, nil, &arguments, &environment)
+    let child = spawn(builtProgram("eventloop-async-main-probe"), [what], &actions, variables: ["SWIFT_BACKTRACE=enable=no"])
     close(output[1])
-    try #require(code == 0, "\(program): errno \(code)")
     defer { kill(child, SIGKILL) }
     let said = try readToEnd(output[0], "the program \(what) ends")
     let status = waitForEnd(of: child) ?? 0
-    // WIFEXITED and WEXITSTATUS are macros. The low bits hold the number of a signal.
-    return Answer(said: said.split(separator: "\n").map(String.init), status: status & 0x7F == 0 ? status >> 8 & 0xFF : 128 + status & 0x7F)
-}
-
-private func folderOfTests() -> String {
-    var path = [CChar](repeating: 0, count: Int(PATH_MAX) + 1)
-    let length = readlink("/proc/self/exe", &path, path.count - 1)
-    let whole = String(decoding: path[..<max(length, 0)].map { UInt8(bitPattern: $0) }, as: UTF8.self)
-    return whole.split(separator: "/", omittingEmptySubsequences: false).dropLast().joined(separator: "/")
+    return Answer(said: said.split(separator: "\n").map(String.init), status: exitCode(ofStatus: status))
 }
 
 #endif

@@ -13,30 +13,23 @@ final class PeerProcess: @unchecked Sendable {
     private var process: pid_t = 0
     private var input: Int32
     private let output: Int32
-    private var unread = ""
+    private var reader: LineReader
 
     /// - Parameter environment: instead of the tests' own directory of ports.
     init(_ arguments: String..., environment: [String]? = nil) throws {
         var (ends, answers) = ([Int32](repeating: -1, count: 2), [Int32](repeating: -1, count: 2))
         precondition(closeOnExecPipe(&ends) && closeOnExecPipe(&answers), "pipe: errno \(errno)")
-        (input, output) = (ends[1], answers[0])
+        (input, output, reader) = (ends[1], answers[0], LineReader(answers[0]))
         var actions = posix_spawn_file_actions_t()
         posix_spawn_file_actions_init(&actions)
         defer { posix_spawn_file_actions_destroy(&actions) }
         posix_spawn_file_actions_adddup2(&actions, ends[0], STDIN_FILENO)
         posix_spawn_file_actions_adddup2(&actions, answers[1], STDOUT_FILENO)
-        let program = Self.folder + "/eventloop-port-peer"
-        var words: [UnsafeMutablePointer<CChar>?] = ([program] + arguments).map { word in strdup(word) }
-        words.append(nil)
-        let settings =
-            (environment ?? ["EVENTLOOP_PORT_DIRECTORY=\(portDirectory)"]) + ["SWIFT_BACKTRACE=enable=no"] + Self.sanitizerSettings
-        var variables: [UnsafeMutablePointer<CChar>?] = settings.map { setting in strdup(setting) }
-        variables.append(nil)
-        defer { for text in words + variables { free(text) } }
-        let code = posix_spawn(&process, program, &actions, nil, &words, &variables)
+        // It inherits no variables, so that only the test determines the directories.
+        let settings = (environment ?? ["EVENTLOOP_PORT_DIRECTORY=\(portDirectory)"]) + ["SWIFT_BACKTRACE=enable=no"] + sanitizerSettings
+        process = spawn(builtProgram("eventloop-port-peer"), arguments, &actions, variables: settings)
         close(ends[0])
         close(answers[1])
-        precondition(code == 0, "\(program): errno \(code)")
     }
 
     deinit {
@@ -57,18 +50,11 @@ final class PeerProcess: @unchecked Sendable {
 
     /// Reads the next line of its output; nil if it has ended.
     func line() -> String? {
-        while true {  // ends: with a line, or with the process
-            if let end = unread.firstIndex(of: "\n") {
-                defer { unread.removeSubrange(...end) }
-                return String(unread[..<end])
-            }
-            do {
-                guard let piece = try readPiece(output, "a line of the peer") else { return nil }
-                unread += String(decoding: piece, as: UTF8.self)
-            } catch {
-                Issue.record(error)
-                return nil
-            }
+        do {
+            return try reader.line("a line of the peer")
+        } catch {
+            Issue.record(error)
+            return nil
         }
     }
 
@@ -94,19 +80,7 @@ final class PeerProcess: @unchecked Sendable {
     func wait() -> Int32 {
         let status = waitForEnd(of: process) ?? 0
         process = 0
-        return status & 0x7F == 0 ? status >> 8 & 0xFF : 128 + status & 0x7F
-    }
-
-    private static let folder: String = {
-        var path = [CChar](repeating: 0, count: Int(PATH_MAX) + 1)
-        let length = readlink("/proc/self/exe", &path, path.count - 1)
-        let whole = String(decoding: path[..<max(length, 0)].map { UInt8(bitPattern: $0) }, as: UTF8.self)
-        return whole.split(separator: "/", omittingEmptySubsequences: false).dropLast().joined(separator: "/")
-    }()
-
-    /// The sanitizers' settings of the tests. It gets no other variables of theirs, so that only the test determines the directories.
-    private static let sanitizerSettings = ["TSAN_OPTIONS", "ASAN_OPTIONS", "LSAN_OPTIONS"].compactMap { (name: String) -> String? in
-        getenv(name).map { "\(name)=\(String(cString: $0))" }
+        return exitCode(ofStatus: status)
     }
 }
 

@@ -4,7 +4,6 @@
 
 import EventLoopTestSupport
 import Glibc
-import Testing
 
 /// Runs the program that is next to the tests. Returns its exit status and its output.
 func runProbe(_ name: String, _ argument: String? = nil) throws -> (status: Int32, said: String) {
@@ -15,13 +14,8 @@ func runProbe(_ name: String, _ argument: String? = nil) throws -> (status: Int3
     posix_spawn_file_actions_init(&actions)
     defer { posix_spawn_file_actions_destroy(&actions) }
     for standard in [STDOUT_FILENO, STDERR_FILENO] { posix_spawn_file_actions_adddup2(&actions, output[1], standard) }
-    let program = folderOfTests() + "/" + name
-    var arguments = [strdup(program), argument.flatMap { strdup($0) }, nil]
-    defer { for text in arguments { free(text) } }
-    var child = pid_t()
-    let code = posix_spawn(&child, program, &actions, nil, &arguments, environ)
+    let child = spawn(builtProgram(name), argument.map { [$0] } ?? [], &actions)
     close(output[1])
-    try #require(code == 0, "\(program): errno \(code)")
     var said = ""
     var buffer = [UInt8](repeating: 0, count: 4096)
     while true {  // ends: with the probe, which limits its cases; otherwise the probe is killed
@@ -40,10 +34,4 @@ func runProbe(_ name: String, _ argument: String? = nil) throws -> (status: Int3
     return (status, said)
 }
 
-private func folderOfTests() -> String {
-    var path = [CChar](repeating: 0, count: Int(PATH_MAX) + 1)
-    let length = readlink("/proc/self/exe", &path, path.count - 1)
-    let whole = String(decoding: path[..<max(length, 0)].map { UInt8(bitPattern: $0) }, as: UTF8.self)
-    return whole.split(separator: "/", omittingEmptySubsequences: false).dropLast().joined(separator: "/")
-}
 #endif
