@@ -35,6 +35,19 @@ private func pausedStream(over pair: SocketPair, on loop: RunLoop, _ trace: Trac
 }
 #endif
 
+/// A stream that reads everything, and whose loop stops at its end: when nothing has been received for ten seconds.
+private func impatientStream(over pair: SocketPair, on loop: RunLoop, _ clock: RunLoop.ManualClock, _ trace: Trace) throws -> ByteStream {
+    var options = ByteStream.Options()
+    options.receiveTimeout = .seconds(10)
+    let stream = try ByteStream(adopting: pair.ours, on: loop, options: options)
+    stream.onReceive { _, bytes in bytes.consume(bytes.count) }
+    stream.onEnd { _, end in
+        trace.add("\(end) \(clock.ms)")
+        loop.stop()
+    }
+    return stream
+}
+
 /// Has nothing to read, and fails or comes to its end when the test says so.
 private final class FailingTransport: StreamTransport, @unchecked Sendable {
     // SAFETY: used on one thread.
@@ -272,15 +285,8 @@ private final class FailingTransport: StreamTransport, @unchecked Sendable {
 
     @Test func `nothing received for receiveTimeout ends the stream, whatever is sent`() throws {
         try inManualTime { loop, clock, trace in
-            var options = ByteStream.Options()
-            options.receiveTimeout = .seconds(10)
             let pair = SocketPair()
-            let stream = try ByteStream(adopting: pair.ours, on: loop, options: options)
-            stream.onReceive { _, bytes in bytes.consume(bytes.count) }
-            stream.onEnd { _, end in
-                trace.add("\(end) \(clock.ms)")
-                loop.stop()
-            }
+            let stream = try impatientStream(over: pair, on: loop, clock, trace)
             let sending = RunLoop.Timer(fireAt: .ms(4_000), interval: .seconds(4)) { _ in stream.send("x") }
             loop.add(sending)
             loop.add(RunLoop.Timer(fireAt: .ms(5_000)) { _ in pair.send("y") })
@@ -292,15 +298,8 @@ private final class FailingTransport: StreamTransport, @unchecked Sendable {
 
     @Test func `a paused stream does not time out, and counts anew when it reads again`() throws {
         try inManualTime { loop, clock, trace in
-            var options = ByteStream.Options()
-            options.receiveTimeout = .seconds(10)
             let pair = SocketPair()
-            let stream = try ByteStream(adopting: pair.ours, on: loop, options: options)
-            stream.onReceive { _, bytes in bytes.consume(bytes.count) }
-            stream.onEnd { _, end in
-                trace.add("\(end) \(clock.ms)")
-                loop.stop()
-            }
+            let stream = try impatientStream(over: pair, on: loop, clock, trace)
             stream.isReading = false
             loop.add(RunLoop.Timer(fireAt: .ms(50_000)) { _ in stream.isReading = true })
             _ = loop.run(for: .seconds(200))
