@@ -1,7 +1,8 @@
 // The library's thread for the client side of named ports. It notices when a server dies, reads replies for which no thread blocks, and
 // sends frames that a socket had no room for.
 //
-// Lifecycle: created with the first RemoteMessagePort of the process, and never ended.
+// Lifecycle: created with the first RemoteMessagePort of the process. It ends only if a closure of the program ends its thread (`pthread_exit`);
+// the next RemoteMessagePort creates another one.
 
 internal import CPlatform
 internal import EventLoop
@@ -15,7 +16,12 @@ final class PortEngine: @unchecked Sendable {
     private static let current = LoopLock<PortEngine?>(nil)
 
     let set: cplatform_port_set
-    private let connections = LoopLock<[UInt64: RemoteConnection]>([:])
+    private struct Connections: Sendable {
+        var byToken: [UInt64: RemoteConnection] = [:]
+        /// Nobody watches them any more.
+        var isOver = false
+    }
+    private let connections = LoopLock(Connections())
     private let lastToken = Atomic<UInt64>(UInt64(CPLATFORM_ALARM_TOKEN))
     private let events: UnsafeMutableBufferPointer<cplatform_port_event>
     private let thread: RunLoopThread
@@ -76,6 +82,8 @@ final class PortEngine: @unchecked Sendable {
             let source = try RunLoop.DescriptorSource(descriptor: set.set, events: .read, label: "message ports") { [self] _, _ in
                 takeEvents()
             }
+            source.endWithLoop()
+            source.onInvalidation { [self] in endConnections() }
             // The engine's thread adds the source before this returns, and reports a failure.
             try? runLoop.performAndWait { [runLoop] in _ = runLoop.add(source) }
             if let failure = source.failure { throw failure }
@@ -87,11 +95,17 @@ final class PortEngine: @unchecked Sendable {
 
     func nextToken() -> UInt64 { lastToken.add(1, ordering: .relaxed).newValue }
 
-    func add(_ connection: RemoteConnection) { connections.withLock { $0[connection.token] = connection } }
+    /// Returns false if nobody would watch the connection, because the engine's thread has ended.
+    func add(_ connection: RemoteConnection) -> Bool {
+        connections.withLock { connections in
+            if !connections.isOver { connections.byToken[connection.token] = connection }
+            return !connections.isOver
+        }
+    }
 
     func remove(_ token: UInt64) {
         // Released outside the lock: this may be the last reference.
-        let removed = connections.withLock { $0.removeValue(forKey: token) }
+        let removed = connections.withLock { $0.byToken.removeValue(forKey: token) }
         withExtendedLifetime(removed) {}
     }
 
@@ -100,8 +114,26 @@ final class PortEngine: @unchecked Sendable {
         let count = cplatform_port_set_take(&set, events.baseAddress, Int32(events.count))
         for index in 0..<Int(count) {
             let event = events[index]
-            let connection = connections.withLock { $0[event.token] }
+            let connection = connections.withLock { $0.byToken[event.token] }
             connection?.isReady(Readiness(rawValue: event.ready))
+        }
+    }
+
+    /// The engine's thread ends, or its source has failed: nobody watches its connections any more.
+    private func endConnections() { /* DOES CALLOUT */
+        guard runLoop.isOurs else { return }
+        Self.current.withLock { if $0 === self { $0 = nil } }
+        thread.stop()
+        // A closure may end the thread again.
+        CallInProgress.begin(by: self) { self.endConnections() }
+        while let connection = takeConnection() { connection.end(.becameInvalid) }  // ends: none is added any more
+        CallInProgress.end(by: self)
+    }
+
+    private func takeConnection() -> RemoteConnection? {
+        connections.withLock { connections in
+            connections.isOver = true
+            return connections.byToken.popFirst()?.value
         }
     }
 }

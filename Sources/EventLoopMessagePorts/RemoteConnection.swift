@@ -68,7 +68,7 @@ final class RemoteConnection: @unchecked Sendable {
         token = engine.nextToken()
         receiver = FrameReceiver(
             maximumLength: maximumLength, takesDescriptors: false, peer: PortPeer(of: descriptor)?.process ?? 0, scratch: scratch)
-        engine.add(self)
+        if !engine.add(self) { throw failure("watching a connection", ESRCH) }
         let code = state.withLock { state in
             updateWatch(&state)
             return state.watched == nil ? errno : 0
