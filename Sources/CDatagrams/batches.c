@@ -31,7 +31,7 @@ static int receive_now(int descriptor, message *messages, unsigned count) {
 }
 // "If an error occurs after at least one message has been sent, the call succeeds, and returns the number of messages sent. The error code is lost"
 // (sendmmsg(2)). By then the socket has forgotten it, too: SO_ERROR is 0. Only the first message of a call hears why it was refused, and the message
-// that was refused becomes the first one of the next call. A call for each message would tell, at the price of the batches.
+// that was refused becomes the first one of the next call. A call for each message would say it, at the price of the batches.
 static int send_now(int descriptor, message *messages, unsigned count) {
     return sendmmsg(descriptor, messages, count, SEND_FLAGS);
 }
