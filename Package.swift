@@ -102,7 +102,7 @@ let package = Package(
         .target(name: "EventLoopSupervisor", dependencies: ["EventLoop", "EventLoopLibC", "CPlatform"], swiftSettings: strict),
         // Byte streams.
         .target(name: "CStreams", dependencies: ["CPlatform"]),
-        .target(name: "EventLoopStreams", dependencies: ["EventLoop", "EventLoopLibC", "CStreams"], swiftSettings: strict),
+        .target(name: "EventLoopStreams", dependencies: ["EventLoop", "EventLoopLibC", "CPlatform", "CStreams"], swiftSettings: strict),
         // Datagram sockets, with the errors and the random numbers of EventLoopStreams.
         .target(name: "CDatagrams", dependencies: ["CPlatform"]),
         .target(

@@ -1,5 +1,6 @@
 // The public face of a datagram socket.
 
+internal import CPlatform
 public import EventLoop
 
 /// A datagram socket (UDP or Unix) on a loop, in modes, like a source. Handlers or `async` calls, never both on the same socket.
@@ -170,6 +171,9 @@ public final class DatagramSocket: Sendable {
     /// child of fork, which shares the socket with its parent. For options. Thread-safe.
     public func withDescriptor<Result, Failure>(_ body: (Int32) throws(Failure) -> Result) throws(Failure) -> Result? { /* DOES CALLOUT */
         guard let number = core.transport.beginUse() else { return nil }
+        // Many calls on a descriptor are cancellation points: a thread that ended in one would keep its use, and the descriptor open, for ever.
+        let cancellation = cplatform_hold_cancellation()
+        defer { cplatform_resume_cancellation(cancellation) }
         defer { core.transport.endUse() }
         return try body(number)
     }

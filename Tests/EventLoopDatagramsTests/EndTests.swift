@@ -206,6 +206,34 @@ private func inOwnDirectory(_ body: @escaping @Sendable (RunLoop, String) throws
     }
 
     @Test(.enabled(if: !isUnderAddressSanitizer && !isUnderThreadSanitizer))
+    func `a thread that is cancelled returns from withDescriptor, and the descriptor is closed with the socket`() async {
+        await #expect(processExitsWith: .success) {
+            killLater(seconds: 300)
+            let thread = try RunLoopThread(name: "serves")
+            let socket = try DatagramSocket(boundTo: .anyIPv4, on: thread.runLoop, mode: .never)
+            let cancelled = plainThread { () -> Int32? in
+                pthread_cancel(pthread_self())
+                let number = socket.withDescriptor { descriptor in
+                    var byte: UInt8 = 0
+                    // A cancellation point, and there is nothing to receive.
+                    _ = recv(descriptor, &byte, 1, Int32(MSG_DONTWAIT))
+                    return descriptor
+                }
+                // So that the thread ends in the usual way.
+                pthread_setcancelstate(Int32(PTHREAD_CANCEL_DISABLE), nil)
+                return number
+            }
+            let returned = try cancelled.join()
+            let number = try #require(returned)
+            socket.close()
+            thread.stop()
+            await thread.join()
+            let flags = fcntl(number, F_GETFD)
+            #expect(flags == -1)
+        }
+    }
+
+    @Test(.enabled(if: !isUnderAddressSanitizer && !isUnderThreadSanitizer))
     func `a thread that is cancelled learns why a socket cannot be made`() async {
         await #expect(processExitsWith: .success) {
             killLater(seconds: 300)

@@ -30,7 +30,7 @@ extension ByteStream {
     /// descriptors it is the one that is read.
     ///
     /// The descriptor is the stream's: do not close, read or write it, and do not keep it. It stays open while `body` runs, also if the stream ends
-    /// meanwhile. Any thread; calls `body` on the caller's.
+    /// meanwhile. Any thread; calls `body` on the caller's, which `pthread_cancel` does not end before `body` has returned.
     public func withDescriptor<Result, Failure>(_ body: (Int32) throws(Failure) -> Result) throws(Failure) -> Result? { /* DOES CALLOUT */
         let isOver = core.withLock { core.locked.phase == .closed || core.locked.end != nil && core.locked.end != .endOfStream }
         return isOver ? nil : try core.transport.descriptorSide?.withDescriptor(body)

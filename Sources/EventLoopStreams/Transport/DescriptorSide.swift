@@ -3,6 +3,7 @@
 // Lifecycle of the descriptor: owned from `init` on, also if that throws. Closed when its source has left the loop, so that the kernel
 // watches no descriptor that is closed; or with the object, if it never joined a loop.
 
+internal import CPlatform
 internal import CStreams
 package import EventLoop
 internal import EventLoopLibC
@@ -199,6 +200,9 @@ package final class DescriptorSide: @unchecked Sendable {
 
     func withDescriptor<R, Failure>(_ body: (Int32) throws(Failure) -> R) throws(Failure) -> R? { /* DOES CALLOUT */
         if !beginUse() { return nil }
+        // Many calls on a descriptor are cancellation points: a thread that ended in one would keep its use, and the descriptor open, for ever.
+        let cancellation = cplatform_hold_cancellation()
+        defer { cplatform_resume_cancellation(cancellation) }
         defer {
             let left = uses.subtract(Self.oneUse, ordering: .acquiringAndReleasing).newValue
             if left == Self.isClosed { closeNow() }

@@ -139,6 +139,31 @@ private func endThread() { pthread_exit(nil) }
         }
     }
 
+    @Test func `a thread that is cancelled returns from withDescriptor, and the descriptor is closed with the stream`() async {
+        await #expect(processExitsWith: .success) {
+            killLater(seconds: 300)
+            let (ours, peer) = connectedSockets()
+            let thread = try RunLoopThread(name: "serves")
+            let stream = try ByteStream(adopting: ours, on: thread.runLoop)
+            let cancelled = plainThread { () -> Bool in
+                pthread_cancel(pthread_self())
+                var byte: UInt8 = 0
+                // A cancellation point, and there is nothing to receive.
+                let count = stream.withDescriptor { descriptor in recv(descriptor, &byte, 1, Int32(MSG_DONTWAIT)) }
+                // So that the thread ends in the usual way.
+                pthread_setcancelstate(Int32(PTHREAD_CANCEL_DISABLE), nil)
+                return count == -1
+            }
+            let hasReturned = try cancelled.join()
+            #expect(hasReturned)
+            stream.close()
+            try waitUntilReadable(peer, "the peer sees the end")
+            thread.stop()
+            await thread.join()
+            close(peer)
+        }
+    }
+
     @Test func `a thread that is cancelled makes streams over sockets and pipes, which are served`() async {
         await #expect(processExitsWith: .success) {
             killLater(seconds: 300)

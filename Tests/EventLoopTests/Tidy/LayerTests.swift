@@ -29,7 +29,7 @@ private let standardModules: Set<String> = ["Synchronization", "EventLoopLibC"]
 private let importsOfModules: [(module: String, imports: Set<String>)] = [
     ("EventLoopMessagePorts", ["EventLoop", "CPlatform"]), ("EventLoopObserving", ["EventLoop", "CPlatform", "CStacks"]),
     ("EventLoopSupervisor", ["EventLoop", "CPlatform"]),
-    ("EventLoopStreams", ["EventLoop", "CStreams"]), ("EventLoopTLS", ["EventLoop", "EventLoopStreams", "COpenSSL"]),
+    ("EventLoopStreams", ["EventLoop", "CPlatform", "CStreams"]), ("EventLoopTLS", ["EventLoop", "EventLoopStreams", "COpenSSL"]),
     ("EventLoopDatagrams", ["EventLoop", "EventLoopStreams", "CDatagrams", "CPlatform"]),
     ("EventLoopHTTP", ["CPlatform", "EventLoop", "EventLoopStreams", "HTTPTypes"]),
     ("EventLoopCF", ["CPlatform", "EventLoop"]),
