@@ -50,7 +50,7 @@ final class StepChannel: ChannelInboundHandler, ChannelOutboundHandler, @uncheck
     /// The run loop is not hosted any more. Any thread.
     var isOver: Bool { over.load(ordering: .acquiring) }
 
-    /// That of the thread, which belongs to one event loop. Not a set of event loops: its lock would be a forked child's to wait for.
+    /// The channel of this thread, which belongs to one event loop. Not in a set of event loops, whose lock a forked child might inherit locked.
     private static let ofThread = ThreadSpecificVariable<StepChannel>()
 
     /// Hosts the run loop of this thread, which is the event loop's.
