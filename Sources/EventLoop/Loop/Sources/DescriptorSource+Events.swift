@@ -30,15 +30,15 @@ extension RunLoop.Source {
         let (first, others) = state.withLock { ($0.first, $0.others) }
         guard let first else { return }
         guard let others else { return first.loop.submitRewatch(of: first, callsOut: callsOut) }
-        ([first] + others).forEachOwnLoopLast { $0.loop.submitRewatch(of: $0, callsOut: callsOut) }
+        SourceMembership.ownLoopLast([first] + others) { $0.loop.submitRewatch(of: $0, callsOut: callsOut) }
     }
 }
 
-extension [SourceMembership] {
-    /// Calls `body`, which changes something in a loop, for the memberships in other loops, and then for the one in the loop of this thread: only
+extension SourceMembership {
+    /// Calls `change`, which changes something in a loop, for the memberships in other loops, and then for the one in the loop of this thread: only
     /// that loop carries out its changes at once and makes last callouts, and a callout may end the thread.
-    func forEachOwnLoopLast(_ body: (SourceMembership) -> Void) { /* DOES CALLOUT */
-        for membership in self where !membership.loop.isCurrent { body(membership) }
-        for membership in self where membership.loop.isCurrent { body(membership) }
+    static func ownLoopLast(_ memberships: [SourceMembership], _ change: (SourceMembership) -> Void) { /* DOES CALLOUT */
+        for membership in memberships where !membership.loop.isCurrent { change(membership) }
+        for membership in memberships where membership.loop.isCurrent { change(membership) }
     }
 }

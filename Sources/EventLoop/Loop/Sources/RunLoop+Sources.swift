@@ -342,7 +342,7 @@ extension RunLoop.Source {
         let (first, others) = state.withLockIfOwn { ($0.first, $0.others) } ?? (nil, nil)
         var isEndedHere = false
         if let first, let others {
-            ([first] + others).forEachOwnLoopLast { if $0.loop.expel($0) { isEndedHere = true } }
+            SourceMembership.ownLoopLast([first] + others) { if $0.loop.expel($0) { isEndedHere = true } }
         } else if let first {
             isEndedHere = first.loop.expel(first)
         }

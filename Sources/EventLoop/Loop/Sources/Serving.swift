@@ -339,7 +339,7 @@ extension RunLoop.Source {
             core.pointee.hasWaiters.store(false, ordering: .sequentiallyConsistent)
             return state.takeWaiting()
         }
-        waiting.forEachOwnLoopLast { waiting in
+        SourceMembership.ownLoopLast(waiting) { waiting in
             switch kind {
             case .watched, .descriptor, .guest: waiting.loop.submitRewatch(of: waiting)
             case .messages: waiting.loop.enqueueMessagesAndWake(waiting)
