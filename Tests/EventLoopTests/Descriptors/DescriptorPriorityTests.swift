@@ -24,13 +24,7 @@ import Testing
             trace.observe(loop)
             for (name, priority) in [("low", RunLoop.Priority.low), ("default", .default), ("high", .high), ("low", .low), ("high", .high)]
             {
-                let pipe = Pipe()
-                pipe.write()
-                loop.add(
-                    try readSource(pipe, priority: priority) { _ in
-                        pipe.readAll()
-                        trace.add(name)
-                    })
+                try addReadySource(to: loop, priority: priority) { trace.add(name) }
             }
             trace.add("-> \(loop.run(until: .ms(50)))")
             return trace.description
@@ -68,13 +62,7 @@ import Testing
     @Test func `a run that returns after a source serves the most urgent one`() throws {
         let trace = try inManualTime { loop, _, trace in
             for (name, priority) in [("low", RunLoop.Priority.low), ("default", .default), ("high", .high)] {
-                let pipe = Pipe()
-                pipe.write()
-                loop.add(
-                    try readSource(pipe, priority: priority) { _ in
-                        pipe.readAll()
-                        trace.add(name)
-                    })
+                try addReadySource(to: loop, priority: priority) { trace.add(name) }
             }
             for _ in 0..<4 { trace.add("\(loop.run(for: .milliseconds(1), returnAfterSourceHandled: true))") }
             return trace.description

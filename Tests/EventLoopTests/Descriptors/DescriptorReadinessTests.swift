@@ -125,14 +125,10 @@ import Testing
             trace.observe(loop)
             let served = Box<Set<Int>>([])
             for number in 0..<3 {
-                let pipe = Pipe()
-                pipe.write()
-                loop.add(
-                    try readSource(pipe) { _ in
-                        pipe.readAll()
-                        served.change { _ = $0.insert(number) }
-                        trace.add("read")
-                    })
+                try addReadySource(to: loop) {
+                    served.change { _ = $0.insert(number) }
+                    trace.add("read")
+                }
             }
             for _ in 0..<4 {
                 trace.add("-> \(loop.run(for: .milliseconds(10), returnAfterSourceHandled: true)) \(served.value.count);")
@@ -233,15 +229,11 @@ import Testing
         let trace = try inManualTime { loop, _, trace in
             let depth = Box(0)
             for _ in 0..<3 {
-                let pipe = Pipe()
-                pipe.write()
-                loop.add(
-                    try readSource(pipe) { _ in
-                        pipe.readAll()
-                        trace.add("begin")
-                        if depth.increment() == 1 { _ = loop.run(for: .milliseconds(5)) }
-                        trace.add("end")
-                    })
+                try addReadySource(to: loop) {
+                    trace.add("begin")
+                    if depth.increment() == 1 { _ = loop.run(for: .milliseconds(5)) }
+                    trace.add("end")
+                }
             }
             trace.add("-> \(loop.run(for: .milliseconds(10)))")
             return trace.description

@@ -20,6 +20,17 @@ func readSource(
     }
 }
 
+/// Adds a source that is ready once: the byte in its pipe is taken before `handler` is called.
+func addReadySource(to loop: RunLoop, priority: RunLoop.Priority = .default, _ handler: @escaping @Sendable () -> Void) throws {
+    let pipe = Pipe()
+    pipe.write()
+    loop.add(
+        try readSource(pipe, priority: priority) { _ in
+            pipe.readAll()
+            handler()
+        })
+}
+
 /// SOCK_STREAM and SOCK_DGRAM, on Linux and on Darwin. Glibc declares these names in an enumeration. They are unavailable in a file that is
 /// compiled together with a file that imports Foundation, and the build system chooses which files those are.
 enum SocketKind {

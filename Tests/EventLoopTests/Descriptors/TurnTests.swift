@@ -65,13 +65,7 @@ import Testing
         let turns = try inManualTime { loop, clock, trace in
             trace.observe(loop)
             for _ in 0..<3 {
-                let pipe = Pipe()
-                pipe.write()
-                loop.add(
-                    try readSource(pipe) { _ in
-                        pipe.readAll()
-                        trace.add("port")
-                    })
+                try addReadySource(to: loop) { trace.add("port") }
             }
             for date in [3, 1, 2] { loop.add(RunLoop.Timer(fireAt: .ms(Int64(date))) { _ in trace.add("timer\(date)") }) }
             clock.advance(by: .milliseconds(10))
