@@ -89,10 +89,4 @@ final class SourceMembership: @unchecked Sendable {
             body(registration)
         }
     }
-
-    var registrations: [RegistrationPointer] {
-        var all: [RegistrationPointer] = []
-        forEachRegistration { all.append($0) }
-        return all
-    }
 }

@@ -18,7 +18,10 @@ extension RunLoop {
 
     /// Takes a source out of the bases of modes that no run in progress is in.
     private func park(_ membership: SourceMembership) {
-        for modeIndex in membership.registrations.map({ Int($0.pointee.tag) }) where !isRunning(modeIndex) {
+        var modes = ModeSet()
+        membership.forEachRegistration { modes.insert(Int($0.pointee.tag)) }
+        modes.forEach { modeIndex in
+            if isRunning(modeIndex) { return }
             unregister(membership, modeIndex: modeIndex)
             membership.owned.parkedModes.insert(modeIndex)
             modeTable[modeIndex].owned.parked[ObjectIdentifier(membership)] = Borrowed(membership, keptBy: .list)

@@ -57,11 +57,9 @@ extension RunLoop {
         var stale: [UnsafeRawPointer] = []
         let owner = Borrowed(membership, keptBy: .caller).address
         let result = poller.register(watch, of: membership.source.core, owner: owner, tag: Int32(mode.index), stale: &stale)
-        switch result {
-        case .success(let registration): membership.insert(registration)
-        case .failure(let error): fail(membership.source, error)
-        }
-        failStale(held(stale))
+        if case .success(let registration) = result { membership.insert(registration) }
+        failStale(stale)
+        if case .failure(let error) = result { fail(membership.source, error) }
     }
 
     /// Updates the kernel on what a source watches for, in every mode that has a base.
@@ -69,14 +67,12 @@ extension RunLoop {
         guard let watch = membership.source.watch, membership.source.isValid else { return }
         var stale: [UnsafeRawPointer] = []
         var failure: SourceError?
-        for registration in membership.registrations {
-            guard let poller = modeTable[Int(registration.pointee.tag)].owned.poller else { continue }
-            if let error = poller.update(registration, watch, stale: &stale) { failure = error }
+        membership.forEachRegistration { registration in
+            if let error = registration.poller.use({ $0.update(registration, watch, stale: &stale) }) { failure = error }
         }
-        // After the walk, because failing a source removes its registrations. The others are retained first: its end may be theirs.
-        let reused = held(stale)
+        // After the walk, because failing a source removes its registrations.
+        failStale(stale)
         if let failure { fail(membership.source, failure) }
-        failStale(reused)
     }
 
     /// Hears no more of a source until its registrations are updated.
@@ -84,10 +80,10 @@ extension RunLoop {
         guard var watch = membership.source.watch else { return }
         watch.wanted = []
         var stale: [UnsafeRawPointer] = []
-        for registration in membership.registrations {
-            _ = modeTable[Int(registration.pointee.tag)].owned.poller?.update(registration, watch, stale: &stale)
+        membership.forEachRegistration { registration in
+            _ = registration.poller.use { $0.update(registration, watch, stale: &stale) }
         }
-        failStale(held(stale))
+        failStale(stale)
     }
 
     func unregister(_ membership: SourceMembership, modeIndex: Int) {
@@ -102,20 +98,10 @@ extension RunLoop {
         source.noteFailure(.badDescriptor(descriptor))
     }
 
-    /// Fails the sources whose number turned out to be another file's while they were being served.
-    func failStale(_ poller: Poller) { /* DOES CALLOUT */
-        let owners = poller.state.stale
-        poller.state.stale = []
-        failStale(held(owners))
-    }
-
-    /// Each is alive now, but the end of one may be the end of another.
-    private func held(_ owners: [UnsafeRawPointer]) -> [SourceMembership] {
-        owners.map { Borrowed(at: $0, keptBy: .event).object }
-    }
-
-    /// The descriptors of these were closed, and their numbers are other files' now.
-    private func failStale(_ memberships: [SourceMembership]) {
+    /// Fails the sources whose descriptors were closed, and whose numbers are other files' now.
+    func failStale(_ owners: [UnsafeRawPointer]) { /* DOES CALLOUT */
+        // Each is alive now, but the end of one may be the end of another.
+        let memberships: [SourceMembership] = owners.map { Borrowed(at: $0, keptBy: .event).object }
         for membership in memberships {
             fail(membership.source, .badDescriptor(membership.source.watch?.descriptor ?? -1))
         }

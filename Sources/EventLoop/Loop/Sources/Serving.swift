@@ -26,7 +26,11 @@ extension RunLoop {
             if isServed { isHandled = true }
         }
         // Before `endBatch`, which may release a stale source that a handler has ended.
-        if !poller.state.stale.isEmpty { failStale(poller) }
+        if !poller.state.stale.isEmpty {
+            let stale = poller.state.stale
+            poller.state.stale = []
+            failStale(stale)
+        }
         poller.endBatch()
         return isHandled
     }
