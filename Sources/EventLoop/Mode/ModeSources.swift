@@ -55,11 +55,6 @@ struct SignaledSources: ~Copyable {
     var hasSignal: Bool {
         single.map { Borrowed($0, keptBy: .list).use { $0.custom.isSignaled } } ?? false || others.contains { $0.custom.isSignaled }
     }
-
-    mutating func removeAll() {
-        single.take()?.release()
-        others = []
-    }
 }
 
 /// Ports that have messages, and some that had. They are served in turn.
@@ -117,8 +112,6 @@ struct MessagedPorts: Sendable {
     }
 
     var hasMessage: Bool { list.contains { $0.source.hasMessage } }
-
-    mutating func removeAll() { list = [] }
 }
 
 extension SourceMembership {

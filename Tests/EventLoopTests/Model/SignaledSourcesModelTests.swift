@@ -44,7 +44,7 @@ import Testing
                 #expect(hasSignal == model.contains { sources[$0].isSignaled })
                 #expect(memberships.indices.allSatisfy { memberships[$0].locked.queuedModes.contains(0) == model.contains($0) })
             }
-            list.removeAll()
+            list = SignaledSources()
             let hasSignal = list.hasSignal
             #expect(!hasSignal)
         }

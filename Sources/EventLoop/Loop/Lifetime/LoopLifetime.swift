@@ -264,8 +264,8 @@ extension LoopShared {
         remains.observers.reverse()
         remains.dropped = modes.takeAllClosuresLocked()
         modes.forEach { mode in
-            mode.locked.signaled.removeAll()
-            mode.locked.messaged.removeAll()
+            mode.locked.signaled = SignaledSources()
+            mode.locked.messaged = MessagedPorts()
             for membership in mode.locked.guestLoops { mode.removeGuestLoopLocked(membership) }
             mode.removeAllObserversLocked()
         }
