@@ -182,12 +182,7 @@ enum SourceKind: Sendable {
     /// The kernel watches a descriptor, and the loop asks before each poll when it is to be called anyway. The class is `GuestLoop`.
     case guest
 
-    var isWatched: Bool {
-        switch self {
-        case .custom, .messages: false
-        case .watched, .descriptor, .guest: true
-        }
-    }
+    var isWatched: Bool { self != .custom && self != .messages }
 }
 
 /// All sources, as a protocol, so that a member can use `Self`, the type of source that it is called on.
