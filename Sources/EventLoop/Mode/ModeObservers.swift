@@ -23,11 +23,9 @@ struct ObservedActivities: ~Copyable, Sendable {
 
 /// The observers of a mode as the owner has seen them last. Owning thread only.
 struct ObserverSnapshot {
-    fileprivate(set) var list: ContiguousArray<RunLoop.Observer> = []
-    fileprivate(set) var version: UInt64 = 0
-
-    /// Releases the observers. The next look reads the mode's list.
-    mutating func forget() { (list, version) = ([], .max) }
+    var list: ContiguousArray<RunLoop.Observer> = []
+    /// Zero before the first change of the mode's list, which is empty then.
+    var version: UInt64 = 0
 }
 
 extension ModeState {

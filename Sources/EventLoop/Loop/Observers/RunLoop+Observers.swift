@@ -143,7 +143,7 @@ extension RunLoop {
     }
 
     /// Drops the snapshots, which may hold an observer that has left.
-    func forgetSeenObservers() { modeTable.forEach { $0.owned.observerSnapshot.forget() } }
+    func forgetSeenObservers() { modeTable.forEach { $0.owned.observerSnapshot = ObserverSnapshot() } }
 
     /// Ends the loop's uses of an observer that has left the loop in its own call: one for each time, if it came back in between.
     private func endObserver(_ observer: Observer) { /* DOES CALLOUT */
