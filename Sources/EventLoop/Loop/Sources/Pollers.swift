@@ -15,21 +15,17 @@ extension RunLoop {
     }
 
     private func newPoller(_ mode: ModeState) -> Poller? {
-        do {
-            let poller = try Poller(waking: waker.channel)
-            Reserve.complete()
-            return poller
-        } catch {
-            guard error.isShortage else { preconditionFailure("no event base could be made for run loop mode \"\(mode.name)\": \(error)") }
+        for isReserved in [false, true] {
+            do {
+                guard let poller = try isReserved ? Reserve.takePoller() : Poller() else { return nil }
+                try poller.watch(waker.channel)
+                if !isReserved { Reserve.complete() }
+                return poller
+            } catch {
+                guard error.isShortage else { preconditionFailure("no event base could be made for run loop mode \"\(mode.name)\": \(error)") }
+            }
         }
-        guard let poller = Reserve.takePoller() else { return nil }
-        do {
-            try poller.watch(waker.channel)
-            return poller
-        } catch {
-            guard error.isShortage else { preconditionFailure("no event base could be made for run loop mode \"\(mode.name)\": \(error)") }
-            return nil
-        }
+        return nil
     }
 
     /// Has the kernel watch for many sources. Those that fail are failed after the walk: their last callouts may take others of the list
