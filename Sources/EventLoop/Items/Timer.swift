@@ -122,9 +122,6 @@ extension RunLoop {
         /// False after the timer was invalidated, or after a timer that fires once has fired. Thread-safe.
         public var isValid: Bool { state.value.isValid }
 
-        var isOnDemand: Bool { state.isOnDemand }
-        /// A delayed perform or a task's sleep. It becomes invalid when its loop ends.
-        var endsWithLoop: Bool { state.endsWithLoop }
         var recordedKind: Recording.Kind { state.isPerform ? .perform : .timer }
         /// The loop's thread is about to call the handler, or is in it.
         var isFiring: Bool { state.value.isFiring }
@@ -199,11 +196,8 @@ extension RunLoop {
         @inline(never)
         func compareDateAgain(present: Int64) {
             let filed = date.load(ordering: .sequentiallyConsistent)
-            guard repeats, filed > present, filed != .max, let kept = details, kept.presentForPast.load(ordering: .acquiring) == filed
-            else {
-                return
-            }
-            let set = kept.past.load(ordering: .acquiring)
+            let set = dateAsSet(filed)
+            guard filed > present, set != filed else { return }
             // A date that another thread sets meanwhile wins.
             _ = date.compareExchange(
                 expected: filed, desired: dateToFile(set, present: present), ordering: .sequentiallyConsistent)

@@ -49,6 +49,7 @@ struct TimerState: ~Copyable, Sendable {
     // Constants.
     var repeats: Bool { word.load(ordering: .relaxed) & Self.repeating != 0 }
     var isOnDemand: Bool { word.load(ordering: .relaxed) & Self.onDemand != 0 }
+    /// A delayed perform or a task's sleep: it becomes invalid when its loop ends.
     var endsWithLoop: Bool { word.load(ordering: .relaxed) & Self.endingWithLoop != 0 }
     var isPerform: Bool { word.load(ordering: .relaxed) & Self.perform != 0 }
 

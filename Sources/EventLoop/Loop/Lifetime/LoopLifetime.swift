@@ -186,7 +186,7 @@ extension RunLoop {
         // Each of these ends: one goes a turn.
         while let work = owned.remains.dropped.popLast() { work.ticket?.workWasDropped() }
         while let timer = owned.remains.timers.popLast() {
-            if timer.endsWithLoop { timer.invalidate() }
+            if timer.state.endsWithLoop { timer.invalidate() }
             if timer.state.exit() { timer.finish() }
         }
         forgetSeenObservers()

@@ -29,7 +29,7 @@ extension RunLoop {
         // In this order: a removal that has returned before the firing began is seen here (Tests/Models/removal.pml), and so is a call in another
         // loop, which the timer was in meanwhile.
         let date = timer.date.load(ordering: .acquiring)
-        guard date <= dueBy, takeForFiring(timer, mode), !timer.isOnDemand || takeDate(of: timer, date) else {
+        guard date <= dueBy, takeForFiring(timer, mode), !timer.state.isOnDemand || takeDate(of: timer, date) else {
             return giveUpFiring(timer)
         }
         // A date in the distant past means "now".
@@ -42,7 +42,7 @@ extension RunLoop {
 
     @inline(__always)
     private func endCall(of timer: Timer, _ fired: Int64) { /* DOES CALLOUT */
-        if timer.repeats || timer.isOnDemand { fileNext(timer, fired) } else { endFired(timer) }
+        if timer.repeats || timer.state.isOnDemand { fileNext(timer, fired) } else { endFired(timer) }
     }
 
     /// The thread ends inside a call of the timer's handler: it has returned.

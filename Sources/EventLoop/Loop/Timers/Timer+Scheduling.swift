@@ -133,7 +133,7 @@ extension RunLoop.Timer {
     public func fire() { /* DOES CALLOUT */
         guard state.enter() else { return }
         callHandler()
-        if !repeats && !isOnDemand { invalidate() }
+        if !repeats && !state.isOnDemand { invalidate() }
         if state.exit() { finish() }
     }
 

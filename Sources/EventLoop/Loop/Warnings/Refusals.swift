@@ -29,7 +29,7 @@ extension RunLoop {
     @inline(never)
     func refuse(_ timer: Timer) -> Bool { /* DOES CALLOUT */
         // A timer of the library's: it has fired, or was cancelled, before the library has added it to all of its modes.
-        if timer.endsWithLoop && !timer.isValid { return false }
+        if timer.state.endsWithLoop && !timer.isValid { return false }
         return refuse("a timer", isValid: timer.isValid, timer.label, timer.site)
     }
 
