@@ -71,6 +71,8 @@ private final class PortReader: RunLoop.Source, @unchecked Sendable {
         super.init(kind: .messages, recordedKind: .port, label: "messages for a task", site: site)
     }
 
+    deinit { endByLastRelease() }
+
     func ask() {
         isAsked.store(true, ordering: .sequentiallyConsistent)
         // A sender that came earlier may have found no waiting reader. One that comes now notifies the loop.

@@ -11,9 +11,6 @@ extension RunLoop {
             super.init(kind: .watched, recordedKind: recordedKind, label: label, site: site)
         }
 
-        // The subclass calls it first, while its stored properties exist. This one is for a subclass that does not.
-        deinit { if isValid { endByLastRelease(isWhole: false) } }
-
         override final var watch: Watch? { Watch(identity: behavior.identity, descriptor: behavior.descriptor) }
 
         override final func serve(_ ready: Readiness) -> Bool { /* DOES CALLOUT */

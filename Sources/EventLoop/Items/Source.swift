@@ -29,11 +29,7 @@ extension RunLoop {
             core.pointee.object = UnsafeRawPointer(Unmanaged.passUnretained(self).toOpaque())
         }
 
-        deinit {
-            // For a subclass without a deinit of its own. The subclass's stored properties are gone by now.
-            if rundown.isValid { endByLastRelease(isWhole: false) }
-            core.free()
-        }
+        deinit { core.free() }
 
         final var rundown: Rundown {
             @inline(__always)
@@ -146,10 +142,10 @@ extension RunLoop {
 
         /// The last release of a valid source invalidates it. The deinit of each subclass calls this, because the closures receive the
         /// source while the subclass's stored properties still exist.
-        package final func endByLastRelease(isWhole: Bool = true) { /* DOES CALLOUT */
+        package final func endByLastRelease() { /* DOES CALLOUT */
             // A source that was invalidated before is finished, because every use retains it.
             guard rundown.invalidate().first else { return }
-            if isWhole && isOfUseInMode && state.withLockIfOwn({ !$0.wasAdded }) ?? false { warnOfRelease() }
+            if isOfUseInMode && state.withLockIfOwn({ !$0.wasAdded }) ?? false { warnOfRelease() }
             finish()
         }
 
