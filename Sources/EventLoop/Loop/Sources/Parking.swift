@@ -37,9 +37,10 @@ extension RunLoop {
 
     @inline(never)
     func unpark(_ mode: ModeState) { /* DOES CALLOUT */
-        let parked = mode.owned.parked
+        let parked = mode.owned.parked.values.map { $0.object }
         mode.owned.parked = [:]
-        registerAll(parked.values.map { $0.object }, in: mode) { $0.owned.parkedModes.remove(mode.index) }
+        for membership in parked { membership.owned.parkedModes.remove(mode.index) }
+        registerAll(parked, in: mode)
     }
 
     /// The source has left the mode, or the loop: it does not return.

@@ -9,8 +9,7 @@ extension RunLoop {
         if servesMainQueue(in: mode) && !watchMainQueue(poller) { return nil }
         mode.owned.poller = poller
         observeGuests(of: poller)
-        let memberships = shared.withLock { $0.sourcesToWatch(inMode: mode.index) }
-        registerAll(memberships, in: mode) { _ in }
+        registerAll(shared.withLock { $0.sourcesToWatch(inMode: mode.index) }, in: mode)
         return poller
     }
 
@@ -30,14 +29,9 @@ extension RunLoop {
 
     /// Has the kernel watch for many sources. Those that fail are failed after the walk: their last callouts may take others of the list
     /// out of the mode.
-    func registerAll(
-        _ memberships: some Sequence<SourceMembership>, in mode: ModeState, _ beforeEach: (SourceMembership) -> Void
-    ) { /* DOES CALLOUT */
+    func registerAll(_ memberships: [SourceMembership], in mode: ModeState) { /* DOES CALLOUT */
         let isOutermost = owned.changeBatch.beginHoldingFailures()
-        for membership in memberships {
-            beforeEach(membership)
-            register(membership, in: mode)
-        }
+        for membership in memberships { register(membership, in: mode) }
         if isOutermost {
             owned.changeBatch.end()
             applyChanges()
