@@ -153,8 +153,7 @@ final class ModeTable: @unchecked Sendable {
 
     func enqueueLocked(_ item: __owned WorkItem, _ names: [RunLoop.Mode], _ kind: ClosureKind) {
         if let ticket = item.ticket {
-            ticket.kind = kind
-            for name in names { enqueueLocked(item, ticket, name) }
+            for name in names { enqueueLocked(item, ticket, name, kind) }
         } else if names.first == .common {
             common.enqueueLocked(item, kind)
         } else if let name = names.first {
@@ -162,25 +161,25 @@ final class ModeTable: @unchecked Sendable {
         }
     }
 
-    private func enqueueLocked(_ item: WorkItem, _ ticket: WorkTicket, _ name: RunLoop.Mode) {
+    private func enqueueLocked(_ item: WorkItem, _ ticket: WorkTicket, _ name: RunLoop.Mode, _ kind: ClosureKind) {
         testsOnlySteps.increment()
         let index = name == .common ? Self.common : makeLocked(name).index
         if ticket.isIn(index) { return }
-        ticket.add(WorkPosition(modeIndex: index, queueIndex: queues(index).enqueueTicketedLocked(item, ticket.kind)))
+        ticket.add(WorkPosition(modeIndex: index, queueIndex: queues(index).enqueueTicketedLocked(item, kind), kind: kind))
     }
 
     /// Takes a closure out of every queue that has it. Nil if none does. The caller releases it outside the lock.
     func takeTicketedLocked(_ ticket: WorkTicket) -> WorkItem? {
         guard let first = ticket.first else { return nil }
-        let item = removeLocked(ticket, first)
-        for position in ticket.others { _ = removeLocked(ticket, position) }
+        let item = removeLocked(first)
+        for position in ticket.others { _ = removeLocked(position) }
         ticket.removePositions()
         return item
     }
 
-    private func removeLocked(_ ticket: WorkTicket, _ position: WorkPosition) -> WorkItem {
+    private func removeLocked(_ position: WorkPosition) -> WorkItem {
         testsOnlySteps.increment()
-        return queues(position.modeIndex).removeLocked(position.queueIndex, ticket.kind)
+        return queues(position.modeIndex).removeLocked(position.queueIndex, position.kind)
     }
 
     /// The sequence number of the first closure with a ticket that the mode may perform; greater than any other if there is none.
@@ -204,8 +203,8 @@ final class ModeTable: @unchecked Sendable {
     private func removeFirstTicketedLocked(_ queues: ClosureQueues, _ index: Int, _ kind: ClosureKind) -> WorkItem? {
         guard let item = queues.removeFirstTicketedLocked(kind), let ticket = item.ticket else { return nil }
         testsOnlySteps.increment()
-        if let first = ticket.first, first.modeIndex != index { _ = removeLocked(ticket, first) }
-        for position in ticket.others where position.modeIndex != index { _ = removeLocked(ticket, position) }
+        if let first = ticket.first, first.modeIndex != index { _ = removeLocked(first) }
+        for position in ticket.others where position.modeIndex != index { _ = removeLocked(position) }
         ticket.removePositions()
         return item
     }

@@ -22,7 +22,6 @@ struct WorkItem: Sendable {
     @exclusivity(unchecked) final var outer: Unmanaged<WorkTicket>?
 
     private struct Positions {
-        var kind = ClosureKind.perform
         /// One for each queue that has the closure.
         var first: WorkPosition?
         var others: [WorkPosition] = []
@@ -30,10 +29,6 @@ struct WorkItem: Sendable {
 
     @usableFromInline init() {}
 
-    final var kind: ClosureKind {
-        get { positions.kind }
-        set { positions.kind = newValue }
-    }
     final var first: WorkPosition? { positions.first }
     final var others: [WorkPosition] { positions.others }
 
@@ -66,6 +61,7 @@ struct WorkPosition: Sendable {
     /// `ModeTable.common` for the common modes.
     let modeIndex: Int
     let queueIndex: ClosureQueue.Index
+    let kind: ClosureKind
 }
 
 /// The closures of one kind, blocks or performs, that are queued for one mode, or for the common modes. Under the loop's lock.
