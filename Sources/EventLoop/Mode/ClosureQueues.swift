@@ -99,10 +99,4 @@ class ClosureQueues: @unchecked Sendable {
         changePopulationLocked(by: -queued.performs.plain.count)
         performing.takeAll(from: &queued.performs.plain)
     }
-
-    /// Takes all closures without a ticket, of both kinds.
-    final func takeAllPlainLocked() -> [WorkItem] {
-        changePopulationLocked(by: -(queued.blocks.plain.count + queued.performs.plain.count))
-        return queued.blocks.plain.removeAll() + queued.performs.plain.removeAll()
-    }
 }

@@ -209,12 +209,14 @@ final class ModeTable: @unchecked Sendable {
         return item
     }
 
-    /// Takes every closure of every mode, in no order.
+    /// Takes every closure of every mode, in no order, also those that the owner has taken and not performed. Owning thread only.
     func takeAllClosuresLocked() -> [WorkItem] {
         var taken: [WorkItem] = []
         for index in Self.common..<count {
             let queues = queues(index)
-            taken += queues.takeAllPlainLocked()
+            queues.takePlainBlocksLocked(into: &queues.performing)
+            queues.takePlainPerformsLocked()
+            taken += queues.performing.removeAll()
             for kind in ClosureKind.allCases {
                 while let item = removeFirstTicketedLocked(queues, index, kind) { taken.append(item) }  // ends: each iteration removes one
             }

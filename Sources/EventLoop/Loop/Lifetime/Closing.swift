@@ -90,8 +90,7 @@ extension RunLoop {
         assert(runs.depth == 0, "the last batch comes after the last run")
         // Closures of this batch and the teardown may run the loop.
         runs.resume()
-        var batch = takeUnperformed()
-        batch += shared.withLock { $0.modes.takeAllClosuresLocked() }
+        var batch = shared.withLock { $0.modes.takeAllClosuresLocked() }
         batch.sort { $0.sequence < $1.sequence }
         // In the mode's own queue, before any callout: a run that is nested in one performs the rest, and if one ends the thread, the end of the loop
         // drops the rest.

@@ -152,7 +152,6 @@ extension RunLoop {
         // Items are released after the lock, because a deinit is a callout.
         if !hasEnded.load(ordering: .relaxed) {
             var remains = shared.withLock { $0.end(self) }
-            remains.dropped = (remains.dropped + takeUnperformed()).reversed()
             remains.sources += owned.remains.sources
             owned.remains = remains
             // They refer to timers that the loop does not retain any more.
@@ -174,11 +173,6 @@ extension RunLoop {
             applyChanges()
             finishItems()
         } while !shared.withLock({ $0.changes.closeIfEmpty() })
-    }
-
-    /// The closures that were taken from under the lock and not performed.
-    func takeUnperformed() -> [WorkItem] {
-        modeTable.all.flatMap { $0.performing.removeAll() } + common.performing.removeAll()
     }
 
     /// Takes each out of the list before its callouts, so that an end that goes on does not find it again.
@@ -262,7 +256,7 @@ extension LoopShared {
             remains.observers.append(observer)
         }
         remains.observers.reverse()
-        remains.dropped = modes.takeAllClosuresLocked()
+        remains.dropped = modes.takeAllClosuresLocked().reversed()
         modes.forEach { mode in
             mode.locked.signaled = SignaledSources()
             mode.locked.messaged = MessagedPorts()
