@@ -1,4 +1,4 @@
-// Lifecycle of the box: created with the item; released by `clear` when the item is finished, or else with the item.
+// Lifecycle of the box: created with the item; released by `take`, or by `clear` when the item is finished, or else with the item.
 
 import Synchronization
 
@@ -23,6 +23,12 @@ struct HandlerSlot<Handlers: Sendable>: ~Copyable, Sendable {
         guard let box = box.load(ordering: .acquiring) else { return nil }
         return Borrowed(box, keptBy: .use).use { body($0) }
     }
+
+    /// Passes the closures to the first caller, and nil to the later ones: for an item whose closures are called once, and never in `with`. Takes
+    /// no lock, so it works in a child of fork, too.
+    borrowing func take() -> Handlers? { box.exchange(nil, ordering: .acquiringAndReleasing)?.takeRetainedValue().handlers }
+
+    var isEmpty: Bool { box.load(ordering: .acquiring) == nil }
 
     /// Releases the closures. Only the caller that ended the last use of the item's rundown may call it. No-op the second time.
     borrowing func clear() { /* DOES CALLOUT */

@@ -28,45 +28,37 @@ extension RunLoop.Port {
 extension RunLoop {
     /// The token of a request for room in a port (`Port.whenRoom`). Releasing it does not cancel the request.
     public final class RoomRequest: @unchecked Sendable {
-        // SAFETY: constants, a weak reference that is set once, and a value with a lock; the lock of the port's queue guards `ticket`.
+        // SAFETY: constants, and a weak reference that is set once; the lock of the port's queue guards `ticket`.
         private let loop: RunLoop
         private let modes: [Mode]
         /// Weak, because the port retains the request.
         private weak var port: Port?
-        private let body: LoopLock<(@Sendable () -> Void)?>
+        private let body: HandlerSlot<@Sendable () -> Void>
         var ticket: LinkedQueue<RoomRequest>.Ticket?
 
         init(_ port: Port, _ loop: RunLoop, _ modes: [Mode], _ body: @escaping @Sendable () -> Void) {
             (self.loop, self.modes) = (loop, modes)
             self.port = port
-            self.body = LoopLock(body)
+            self.body = HandlerSlot(body)
         }
 
         /// False once the closure was called, cancelled, or refused or dropped by a loop that has ended. Thread-safe.
-        public var isValid: Bool { body.withLockIfOwn { $0 != nil } ?? false }
+        public var isValid: Bool { !body.isEmpty }
 
         /// Withdraws the request. The closure is not called, unless a call has begun. Thread-safe.
         public func cancel() {
             port?.queue.withdraw(self)
-            _ = takeBody()
+            _ = body.take()
         }
 
         /// There is room, or the port is invalid. Called outside every lock.
-        func notify() {
-            let delivery = Delivery(request: self)
-            loop.performIfPossible(inModes: modes) { delivery.request.takeBody()?() }
+        func notify() { /* DOES CALLOUT */
+            // A loop that refuses the closure, or ends before it can call it, releases it; then the request is over, too.
+            let end = ReleaseNotifier { [self] in _ = body.take() }
+            loop.performIfPossible(inModes: modes) { [self] in
+                body.take()?()
+                withExtendedLifetime(end) {}
+            }
         }
-
-        /// What the loop holds until it calls it. A loop that refuses it, or ends before it can call it, releases it; then the request is
-        /// over, too.
-        private final class Delivery: Sendable {
-            let request: RoomRequest
-
-            init(request: RoomRequest) { self.request = request }
-            deinit { /* DOES CALLOUT */ _ = request.takeBody() }
-        }
-
-        /// Nil if it was taken before. The caller releases it outside every lock.
-        private func takeBody() -> (@Sendable () -> Void)? { body.withLockIfOwn { $0.take() } ?? nil }
     }
 }
