@@ -18,8 +18,7 @@ extension PortQueue {
 
     /// Lets a sender wait. Returns false if the queue is closed.
     func enqueue(_ sender: WaitingSender) -> Bool { /* DOES CALLOUT */
-        let admitted = inbox.withLock { inbox -> Admitted? in
-            if inbox.isClosed { return nil }
+        let admitted = ifOpen { inbox -> Admitted in
             sender.ticket = inbox.senders.appendForTicket(sender)
             countWaiting(inbox)
             return admit(&inbox, afterDelivery: false)
@@ -43,8 +42,7 @@ extension PortQueue {
     /// Lets a request wait. If a message would be accepted now, or the queue is closed, notifies it at once.
     func enqueue(_ request: RunLoop.RoomRequest) { /* DOES CALLOUT */
         let mustWait =
-            inbox.withLockIfOwn { inbox -> Bool in
-                if inbox.isClosed { return false }
+            ifOpen { inbox -> Bool in
                 let ticket = inbox.requests.appendForTicket(request)
                 request.ticket = ticket
                 countWaiting(inbox)
@@ -58,7 +56,7 @@ extension PortQueue {
 
     /// Ends the wait of a request. No-op if it does not wait.
     func withdraw(_ request: RunLoop.RoomRequest) {
-        inbox.withLockIfOwn { inbox in
+        ifOpen { inbox in
             if let ticket = request.ticket { _ = inbox.requests.remove(ticket) }
             countWaiting(inbox)
         }

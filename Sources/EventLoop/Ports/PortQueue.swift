@@ -59,6 +59,13 @@ struct PortQueue: ~Copyable, Sendable {
     /// Whether a message with a number up to this one waits to be delivered.
     func holds(upTo number: UInt64) -> Bool { taken.load(ordering: .relaxed) < number }
 
+    /// Calls `body` under the lock; nil if the queue is closed, or if a thread of the parent process was using it at the fork, which closes it
+    /// for the child.
+    @discardableResult
+    func ifOpen<R>(_ body: (inout Inbox) -> R) -> R? {
+        inbox.withLockIfOwn { inbox -> R? in inbox.isClosed ? nil : body(&inbox) } ?? nil
+    }
+
     // MARK: Senders
 
     @inline(__always)
@@ -164,7 +171,7 @@ struct PortQueue: ~Copyable, Sendable {
     /// Closes the queue: drops its messages, and fails the waiting senders. Releases the messages before it returns.
     func close() { /* DOES CALLOUT */
         var dropped = Deque<RunLoop.PortMessage>()
-        let admitted = inbox.withLockIfOwn { inbox -> Admitted in
+        let admitted = ifOpen { inbox -> Admitted in
             inbox.isClosed = true
             swap(&dropped, &inbox.messages)
             return removeAllWaiting(&inbox)
