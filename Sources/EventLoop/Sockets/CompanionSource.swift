@@ -1,28 +1,27 @@
+import Synchronization
+
 /// Performs a closure as a handled source, in the modes in which its source is at that time.
 ///
 /// It is only in modes in which the source is, so it does not keep a mode from being empty. Thread-safe. It calls `perform` on a loop's
 /// thread.
 final class CompanionSource: Sendable {
     /// Nil before the first signal.
-    private let custom = LoopLock<RunLoop.CustomSource?>(nil)
+    private let custom = AtomicLazyReference<RunLoop.CustomSource>()
     private let label: String
 
     init(_ label: String) { self.label = label }
 
     /// Requests one call of `perform`, which must be the same closure each time.
     func signal(for source: RunLoop.Source, _ perform: @escaping @Sendable () -> Void) {
-        let (custom, isNew) = custom.withLock { custom -> (RunLoop.CustomSource, Bool) in
-            if let custom { return (custom, false) }
+        if custom.load() == nil {
             let made = RunLoop.CustomSource(label: label, perform: perform)
-            custom = made
-            return (made, true)
-        }
-        if isNew {
+            // Another thread may have been faster.
+            if custom.storeIfNil(made) !== made { made.invalidate() }
             for (loop, modes) in source.loopsAndModes {
                 for mode in modes { join(loop, mode, source) }
             }
         }
-        custom.signal()
+        custom.load()?.signal()
         // After the signal. A loop that it joins later is woken by the addition.
         for (loop, _) in source.loopsAndModes { loop.wakeUp() }
         // If the source was invalidated meanwhile, no other call ends it.
@@ -30,11 +29,11 @@ final class CompanionSource: Sendable {
     }
 
     /// Invalidates it. No-op the second time.
-    func end() { custom.withLockIfOwn { $0 }??.invalidate() }
+    func end() { custom.load()?.invalidate() }
 
     /// The source was added to a mode.
     func join(_ loop: RunLoop, _ mode: RunLoop.Mode, _ source: RunLoop.Source) {
-        guard let custom = custom.withLock({ $0 }) else { return }
+        guard let custom = custom.load() else { return }
         loop.add(custom, forMode: mode)
         // Another thread may have removed the source meanwhile, and its `leave` may have come first.
         if !loop.contains(source, forMode: mode) { loop.remove(custom, forMode: mode) }
@@ -42,7 +41,7 @@ final class CompanionSource: Sendable {
 
     /// The source was removed from a mode.
     func leave(_ loop: RunLoop, _ mode: RunLoop.Mode, _ source: RunLoop.Source) {
-        guard let custom = custom.withLock({ $0 }) else { return }
+        guard let custom = custom.load() else { return }
         loop.remove(custom, forMode: mode)
         // Another thread may have added the source again meanwhile, and its `join` may have come first.
         if loop.contains(source, forMode: mode) { loop.add(custom, forMode: mode) }
