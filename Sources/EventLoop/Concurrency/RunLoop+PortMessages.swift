@@ -104,15 +104,3 @@ private final class PortReader: RunLoop.Source, @unchecked Sendable {
 
     override var typeDescription: String { "reader of a port" }
 }
-
-extension RunLoop.Port {
-    /// Adds a reader. The port notifies it of messages, and invalidates it when the port becomes invalid.
-    fileprivate func add(_ reader: RunLoop.Source) {
-        readers.withLock { readers in
-            readers.removeAll { $0.source == nil }
-            readers.append(WeakSource(source: reader))
-        }
-        // If the port is already invalid, its invalidation may have missed the reader.
-        if !isValid { reader.invalidate() }
-    }
-}

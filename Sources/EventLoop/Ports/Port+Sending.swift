@@ -61,16 +61,9 @@ extension RunLoop.Port {
         }
     }
 
-    /// The only loops that could make room are in another process.
-    private var isServedByParentProcessOnly: Bool {
-        if ProcessMark.isFirst { return false }
-        let memberships = state.withLockIfOwn { $0.memberships }
-        return memberships.map { !$0.isEmpty && $0.allSatisfy { !$0.loop.isOurs } } ?? true
-    }
-
     /// Notifies the loops of the port, or those of its readers, that an empty queue has a message.
     func notifyLoopsOfMessages() {
         if hasHandler { return enqueueMessagesEverywhere() }
-        for reader in readers.withLockIfOwn({ $0 }) ?? [] { reader.source?.enqueueMessagesEverywhere() }
+        for reader in readers { reader.source?.enqueueMessagesEverywhere() }
     }
 }

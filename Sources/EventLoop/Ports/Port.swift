@@ -22,8 +22,7 @@ extension RunLoop {
         public let capacity: Int
         let queue: PortQueue
         let hasHandler: Bool
-        /// Sources that take messages instead of a handler. Weak, because a loop retains them.
-        let readers = LoopLock<[WeakSource]>([])
+        private let readerList = LoopLock<[WeakSource]>([])
 
         // SAFETY: accessed only by the thread of `servingLoop`. Empty while no thread serves the port.
         @exclusivity(unchecked) private var batch = Deque<PortMessage>()
@@ -101,7 +100,6 @@ extension RunLoop {
 
         override func didInvalidate() { /* DOES CALLOUT */
             queue.close()
-            let readers = readers.withLockIfOwn { $0 } ?? []
             for reader in readers { reader.source?.invalidate() }
         }
 
@@ -111,6 +109,28 @@ extension RunLoop {
             let (messages, senders) = (isValid ? queue.count : 0, queue.senderCount)
             return (hasHandler ? "port" : "port without a handler") + (messages == 0 ? "" : ", waiting messages: \(messages)")
                 + (senders == 0 ? "" : ", waiting senders: \(senders)")
+        }
+
+        // MARK: What sending asks
+
+        /// Sources that take messages instead of a handler. Weak, because a loop retains them.
+        var readers: [WeakSource] { readerList.withLockIfOwn { $0 } ?? [] }
+
+        /// Adds a reader. The port notifies it of messages, and invalidates it when the port becomes invalid.
+        func add(_ reader: Source) {
+            readerList.withLock { readers in
+                readers.removeAll { $0.source == nil }
+                readers.append(WeakSource(source: reader))
+            }
+            // If the port is already invalid, its invalidation may have missed the reader.
+            if !isValid { reader.invalidate() }
+        }
+
+        /// The only loops that could make room are in another process.
+        var isServedByParentProcessOnly: Bool {
+            if ProcessMark.isFirst { return false }
+            let memberships = state.withLockIfOwn { $0.memberships }
+            return memberships.map { !$0.isEmpty && $0.allSatisfy { !$0.loop.isOurs } } ?? true
         }
     }
 }
