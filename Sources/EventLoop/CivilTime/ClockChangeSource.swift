@@ -14,7 +14,7 @@ extension RunLoop {
     /// one descriptor. Linux only: elsewhere the initializer throws `.system` with ENOSYS. CFRunLoop has no counterpart; Foundation posts
     /// `NSSystemClockDidChange`.
     public final class ClockChangeSource: Source, @unchecked Sendable {
-        // SAFETY: constants; `settings` is guarded by its lock.
+        // SAFETY: constants; the alarm has a lock.
 
         private struct State: Sendable {
             /// Of the system's clock, as it was last reported.
@@ -29,8 +29,7 @@ extension RunLoop {
             }
         }
 
-        private let alarm: WallAlarm
-        private let settings: LoopLock<State>
+        private let alarm: WallAlarm<State>
         private let handler: HandlerSlot<@Sendable (ClockChangeSource, Duration) -> Void>
 
         /// Makes a source for settings of the wall clock.
@@ -45,8 +44,7 @@ extension RunLoop {
             label: String? = nil, file: StaticString = #fileID, line: UInt = #line,
             handler: @escaping @Sendable (ClockChangeSource, _ jump: Duration) -> Void
         ) throws(SourceError) {
-            alarm = try WallAlarm(reportsSettings: true)
-            settings = LoopLock(State(offset: cplatform_wall_clock_offset()))
+            alarm = try WallAlarm(State(offset: cplatform_wall_clock_offset()), reportsSettings: true)
             self.handler = HandlerSlot(handler)
             super.init(kind: .watched, recordedKind: .clockChange, label: label, site: CreationSite(file, line), traits: .isOfOneProcess)
         }
@@ -56,7 +54,7 @@ extension RunLoop {
         override var watch: Watch? { Watch(identity: alarm.identity, descriptor: alarm.descriptor) }
 
         override func serve(_ ready: Readiness) -> Bool { /* DOES CALLOUT */
-            let jump = alarm.withLockIfOwn(settings) { state -> Int64 in
+            let jump = alarm.withState { state -> Int64 in
                 alarm.drain()
                 // First, so that a setting after the measurement makes the descriptor readable again.
                 alarm.arm(.distantFuture)
@@ -75,7 +73,7 @@ extension RunLoop {
         override func didJoin(_ loop: RunLoop, _ mode: Mode) {
             if let clock = loop.time.manualClock { return clock.count(self, 1) }
             // A loop from which the source was removed just then, or one in manual time, may have taken the kernel's report.
-            alarm.withLockIfOwn(settings) { if $0.unreportedJump != 0 { alarm.makeReadable() } }
+            alarm.withState { if $0.unreportedJump != 0 { alarm.makeReadable() } }
         }
 
         override func didLeave(_ loop: RunLoop, _ mode: Mode) { loop.time.manualClock?.count(self, -1) }
@@ -91,7 +89,7 @@ extension RunLoop {
 extension RunLoop.ClockChangeSource: WallClockObserver {
     func wallClockMoved(settingItBy jump: Int64) {
         if jump == 0 { return }
-        alarm.withLockIfOwn(settings) { state in
+        alarm.withState { state in
             state.manualJump = state.manualJump.addingSaturated(jump)
             alarm.makeReadable()
         }

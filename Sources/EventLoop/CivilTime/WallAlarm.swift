@@ -3,35 +3,39 @@
 internal import CPlatform
 internal import EventLoopLibC
 
-/// A timer of the kernel on CLOCK_REALTIME. All calls after `init` are made in `withLockIfOwn`, so that the last date counts.
-struct WallAlarm: ~Copyable, Sendable {
+/// A timer of the kernel on CLOCK_REALTIME, and the state of its source. All calls after `init` are made in `withState`, so that the last date
+/// counts.
+struct WallAlarm<State: Sendable>: ~Copyable, Sendable {
     /// Readable from the date on, until `drain`.
     let descriptor: Int32
     let identity: FileIdentity
     /// Whether it is also readable when the clock was set.
     private let reportsSettings: Bool
     private let mark = ProcessMark()
+    /// Its lock is held while the source's own and that of a manual clock are taken.
+    private let state: LoopLock<State>
 
-    init(reportsSettings: Bool) throws(RunLoop.SourceError) {
+    init(_ state: State, reportsSettings: Bool) throws(RunLoop.SourceError) {
         descriptor = cplatform_make_wall_timer()
         guard descriptor >= 0, let identity = FileIdentity(of: descriptor) else {
             throw .system(operation: "making a timer of the wall clock", errno: errno)
         }
         self.identity = identity
         self.reportsSettings = reportsSettings
+        self.state = LoopLock(state)
         arm(.distantFuture)
     }
 
     deinit { cplatform_close(descriptor) }
 
-    /// Calls `body` under a lock of the caller's; nil in a child, which shares the timer with its parent and leaves it alone.
+    /// Calls `body` under the lock; nil in a child of fork, which shares the timer with its parent and leaves it alone.
     @discardableResult
-    func withLockIfOwn<State, R>(_ lock: borrowing LoopLock<State>, _ body: (inout State) -> R) -> R? {
+    func withState<R>(_ body: (inout State) -> R) -> R? {
         guard mark.isOurs else { return nil }
         // poll(2) and read(2) are cancellation points: a thread that ended there would keep the lock.
         let cancellation = cplatform_hold_cancellation()
         defer { cplatform_resume_cancellation(cancellation) }
-        return lock.withLock(body)
+        return state.withLock(body)
     }
 
     /// Arms for `date` instead of the former one; at once if it has come.

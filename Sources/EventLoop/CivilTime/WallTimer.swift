@@ -13,7 +13,7 @@ extension RunLoop {
     /// descriptor. Linux only: elsewhere the initializer throws `.system` with ENOSYS. Corresponds to `CFRunLoopTimer`, which follows the wall
     /// clock in its dates only.
     public final class WallTimer: Source, @unchecked Sendable {
-        // SAFETY: constants; `dates` is guarded by its lock.
+        // SAFETY: constants; the alarm has a lock.
 
         private struct State: Sendable {
             var date: WallTime
@@ -21,9 +21,7 @@ extension RunLoop {
             var isReadable = false
         }
 
-        private let alarm: WallAlarm
-        /// Its lock is held while the source's own and that of a manual clock are taken.
-        private let dates: LoopLock<State>
+        private let alarm: WallAlarm<State>
         /// The date as a deadline of loops with a manual clock.
         private let deadline = CompanionTimer("date of a wall timer")
         private let handler: HandlerSlot<@Sendable (WallTimer) -> Void>
@@ -41,8 +39,7 @@ extension RunLoop {
             fireAt date: WallTime, label: String? = nil, file: StaticString = #fileID, line: UInt = #line,
             handler: @escaping @Sendable (WallTimer) -> Void
         ) throws(SourceError) {
-            alarm = try WallAlarm(reportsSettings: false)
-            dates = LoopLock(State(date: date))
+            alarm = try WallAlarm(State(date: date), reportsSettings: false)
             self.handler = HandlerSlot(handler)
             super.init(kind: .watched, recordedKind: .wallTimer, label: label, site: CreationSite(file, line), traits: .isOfOneProcess)
         }
@@ -52,10 +49,10 @@ extension RunLoop {
         /// The date that it waits for; `.distantFuture` if there is none: it has fired, or is invalid. Setting it replaces the date, and reaches
         /// a sleeping loop. No-op if the timer is invalid. Thread-safe.
         public var nextFire: WallTime {
-            get { isValid ? alarm.withLockIfOwn(dates) { $0.date } ?? .distantFuture : .distantFuture }
+            get { isValid ? alarm.withState { $0.date } ?? .distantFuture : .distantFuture }
             set {
                 guard isValid else { return }
-                let isManual = alarm.withLockIfOwn(dates) { state -> Bool in
+                let isManual = alarm.withState { state -> Bool in
                     state.date = newValue
                     arm(&state)
                     return manualClock != nil
@@ -90,7 +87,7 @@ extension RunLoop {
         /// None when the date has come: the source is ready then, and a pass that fires a timer serves no source.
         private func deadline(in loop: RunLoop) -> Instant? {
             guard let clock = loop.time.manualClock else { return nil }
-            let date = dates.withLock { $0.isReadable ? .distantFuture : $0.date }
+            let date: WallTime = alarm.withState { $0.isReadable ? .distantFuture : $0.date } ?? .distantFuture
             return date == .distantFuture ? nil : clock.instant(of: date)
         }
 
@@ -100,7 +97,7 @@ extension RunLoop {
 
         override func serve(_ ready: Readiness) -> Bool { /* DOES CALLOUT */
             let (isDue, isManual) =
-                alarm.withLockIfOwn(dates) { state -> (Bool, Bool) in
+                alarm.withState { state -> (Bool, Bool) in
                     alarm.drain()
                     state.isReadable = false
                     // Not due: the clock was set back since the kernel's timer expired, or another loop was faster.
@@ -123,7 +120,7 @@ extension RunLoop {
         private func count(_ loop: RunLoop, _ difference: Int, ifManual: () -> Void) {
             let clock = loop.time.manualClock
             clock?.count(self, difference)
-            alarm.withLockIfOwn(dates) { arm(&$0) }
+            alarm.withState { arm(&$0) }
             if clock != nil { ifManual() }
         }
 
@@ -139,7 +136,7 @@ extension RunLoop {
 
 extension RunLoop.WallTimer: WallClockObserver {
     func wallClockMoved(settingItBy jump: Int64) {
-        let isDue = alarm.withLockIfOwn(dates) { state -> Bool in
+        let isDue = alarm.withState { state -> Bool in
             arm(&state)
             return state.isReadable
         }
