@@ -18,7 +18,7 @@ final class CompanionSource: Sendable {
             // Another thread may have been faster.
             if custom.storeIfNil(made) !== made { made.invalidate() }
             for (loop, modes) in source.loopsAndModes {
-                for mode in modes { join(loop, mode, source) }
+                for mode in modes { move(loop, mode, source, isMember: true) }
             }
         }
         custom.load()?.signal()
@@ -31,19 +31,12 @@ final class CompanionSource: Sendable {
     /// Invalidates it. No-op the second time.
     func end() { custom.load()?.invalidate() }
 
-    /// The source was added to a mode.
-    func join(_ loop: RunLoop, _ mode: RunLoop.Mode, _ source: RunLoop.Source) {
+    /// The source was added to a mode, or was removed from it.
+    func move(_ loop: RunLoop, _ mode: RunLoop.Mode, _ source: RunLoop.Source, isMember: Bool) {
         guard let custom = custom.load() else { return }
-        loop.add(custom, forMode: mode)
-        // Another thread may have removed the source meanwhile, and its `leave` may have come first.
-        if !loop.contains(source, forMode: mode) { loop.remove(custom, forMode: mode) }
-    }
-
-    /// The source was removed from a mode.
-    func leave(_ loop: RunLoop, _ mode: RunLoop.Mode, _ source: RunLoop.Source) {
-        guard let custom = custom.load() else { return }
-        loop.remove(custom, forMode: mode)
-        // Another thread may have added the source again meanwhile, and its `join` may have come first.
-        if loop.contains(source, forMode: mode) { loop.add(custom, forMode: mode) }
+        if isMember { loop.addIfPossible(custom, forMode: mode) } else { loop.remove(custom, forMode: mode) }
+        // Another thread may have moved the source meanwhile, and its call may have come first. Ends when no thread moves it.
+        let isMemberNow = loop.contains(source, forMode: mode)
+        if isMemberNow != isMember { move(loop, mode, source, isMember: isMemberNow) }
     }
 }

@@ -61,29 +61,30 @@ final class CompanionTimer: Sendable {
         let (makeDate, version) = state.withLock { ($0.date, $0.version) }
         guard let date = makeDate?(loop) else { return }
         let fire = fire()
-        let new = RunLoop.Timer(
-            date: date.nanoseconds, interval: 0, tolerance: 0, order: 0, isOnDemand: true, endsWithLoop: true, label: label,
-            site: source.site
-        ) { _ in fire() }
         let timer = state.withLock { state -> RunLoop.Timer? in
             if state.version != version { return nil }
             if let timer = state.timers[loop.id] { return timer }
+            let new = RunLoop.Timer(
+                date: date.nanoseconds, interval: 0, tolerance: 0, order: 0, isOnDemand: true, endsWithLoop: true, label: label,
+                site: source.site
+            ) { _ in fire() }
             state.timers[loop.id] = new
             return new
         }
-        // Another thread was faster.
-        if timer !== new { new.invalidate() }
         guard let timer, timer.isValid else { return }
-        loop.add(timer, forMode: mode)
-        // Another thread may have removed the source meanwhile, and its `leave` may have come first.
-        if !loop.contains(source, forMode: mode) { loop.remove(timer, forMode: mode) }
+        move(timer, loop, mode, source, isMember: true)
     }
 
     /// The source was removed from a mode.
     func leave(_ loop: RunLoop, _ mode: RunLoop.Mode, _ source: RunLoop.Source) {
         guard let timer = state.withLock({ $0.timers[loop.id] }) else { return }
-        loop.remove(timer, forMode: mode)
-        // Another thread may have added the source again meanwhile, and its `join` may have come first.
-        if loop.contains(source, forMode: mode) { loop.add(timer, forMode: mode) }
+        move(timer, loop, mode, source, isMember: false)
+    }
+
+    private func move(_ timer: RunLoop.Timer, _ loop: RunLoop, _ mode: RunLoop.Mode, _ source: RunLoop.Source, isMember: Bool) {
+        if isMember { loop.add(timer, forMode: mode) } else { loop.remove(timer, forMode: mode) }
+        // Another thread may have moved the source meanwhile, and its call may have come first. Ends when no thread moves it.
+        let isMemberNow = loop.contains(source, forMode: mode)
+        if isMemberNow != isMember { move(timer, loop, mode, source, isMember: isMemberNow) }
     }
 }

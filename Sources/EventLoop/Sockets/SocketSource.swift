@@ -234,13 +234,13 @@ extension RunLoop {
         override func didJoin(_ loop: RunLoop, _ mode: Mode) {
             retry.join(loop, mode, self, retryFired)
             deadline?.join(loop, mode, self, deadlineFired)
-            outcome.join(loop, mode, self)
+            outcome.move(loop, mode, self, isMember: true)
         }
 
         override func didLeave(_ loop: RunLoop, _ mode: Mode) {
             retry.leave(loop, mode, self)
             deadline?.leave(loop, mode, self)
-            outcome.leave(loop, mode, self)
+            outcome.move(loop, mode, self, isMember: false)
         }
 
         override func didInvalidate() {
