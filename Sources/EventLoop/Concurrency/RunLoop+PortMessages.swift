@@ -9,9 +9,8 @@ extension RunLoop {
     /// for room or are refused, as with a slow handler. While the loop does not run in the mode, no messages are taken. Several iterators
     /// of one port, on one loop or several, share its messages: each message goes to one of them.
     ///
-    /// The source is removed when the iteration ends, its task is cancelled, or the iterator is released. The port stays valid: its
-    /// messages wait for the next iteration, and a message that was on its way to a cancelled task comes first. The sequence ends when the
-    /// port becomes invalid, and when the loop ends.
+    /// The source is removed when the iteration ends, its task is cancelled, or the iterator is released. The port stays valid, and its
+    /// messages wait for the next iteration. The sequence ends when the port becomes invalid, and when the loop ends.
     ///
     /// ```
     /// for await message in loop.messages(of: port) { try message.replyPort?.send(answer(to: message)) }
@@ -83,23 +82,16 @@ private final class PortReader: RunLoop.Source, @unchecked Sendable {
 
     override var lastMessage: UInt64 { port.queue.lastNumber }
 
-    override func serveMessage(upTo last: UInt64, onlyOne: Bool) -> Bool {
+    override func serveMessage(upTo last: UInt64, onlyOne: Bool) -> Bool { /* DOES CALLOUT */
         // Messages after `last` wait for the next pass, so that a task that asks again at once does not keep this pass from ending.
         guard port.queue.holds(upTo: last), isAsked.exchange(false, ordering: .sequentiallyConsistent) else { return false }
-        guard let message = port.queue.takeFirst() else {
-            // Another iterator has taken it.
-            isAsked.store(true, ordering: .sequentiallyConsistent)
-            return false
+        return channel.deliver {
+            // Nil if another iterator has taken it.
+            guard let message = port.queue.takeFirst() else { return nil }
+            // Counted before the delivery, because the task may ask for the next message at once.
+            if port.queue.countDelivery() { port.notifyLoopsOfMessages() }
+            return message
         }
-        // Counted before the delivery, because the task may ask for the next message at once.
-        let mustNotify = port.queue.countDelivery()
-        if !channel.deliver(message) {
-            port.queue.putBackDelivered(message)
-            port.notifyLoopsOfMessages()
-            return false
-        }
-        if mustNotify { port.notifyLoopsOfMessages() }
-        return true
     }
 
     override var typeDescription: String { "reader of a port" }

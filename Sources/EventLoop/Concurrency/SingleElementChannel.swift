@@ -62,11 +62,16 @@ final class SingleElementChannel<Element: Sendable>: Sendable {
         waiter?.resume(returning: element)
     }
 
-    /// Passes an element to the waiting task. Returns false if no task waits; then the caller keeps the element. Thread-safe.
-    func deliver(_ element: Element) -> Bool {
-        let waiter = state.withLock { $0.waiter.take() }
-        waiter?.resume(returning: element)
-        return waiter != nil
+    /// Passes the element that `take` returns to the waiting task. If no task waits, `take` is not called. If `take` returns nil, the task
+    /// waits on, as if it had asked again. Returns whether the task got an element. Thread-safe.
+    func deliver(_ take: () -> Element?) -> Bool { /* DOES CALLOUT */
+        guard let waiter = state.withLock({ $0.waiter.take() }) else { return false }
+        guard let element = take() else {
+            wait(waiter)
+            return false
+        }
+        waiter.resume(returning: element)
+        return true
     }
 
     /// Ends the channel. The task gets the stored element, then `failure` if there is one, then the end. Thread-safe.

@@ -143,27 +143,10 @@ struct PortQueue: ~Copyable, Sendable {
     /// Returns undelivered messages to the front of the queue. If the queue is closed, the messages stay in the batch, and the caller drops
     /// them.
     func putBack(_ batch: inout Deque<RunLoop.PortMessage>) {
-        let inbox = inbox.lockValue()
-        defer { self.inbox.unlock() }
-        putBack(&batch, into: &inbox.pointee)
-    }
-
-    /// Returns a message that has counted as delivered. It occupies room again, even if senders have filled the queue meanwhile.
-    func putBackDelivered(_ message: RunLoop.PortMessage) {
-        var batch = Deque<RunLoop.PortMessage>()
-        batch.append(message)
-        let inbox = inbox.lockValue()
-        defer { self.inbox.unlock() }
-        let left = taken.subtract(1, ordering: .sequentiallyConsistent).newValue
-        // With the greater value a sender would append one message too many.
-        inbox.pointee.takenSeen = min(inbox.pointee.takenSeen, left)
-        putBack(&batch, into: &inbox.pointee)
-    }
-
-    private func putBack(_ batch: inout Deque<RunLoop.PortMessage>, into inbox: inout Inbox) {
-        if inbox.isClosed { return }
-        batch.takeAll(from: &inbox.messages)
-        swap(&batch, &inbox.messages)
+        ifOpen { inbox in
+            batch.takeAll(from: &inbox.messages)
+            swap(&batch, &inbox.messages)
+        }
     }
 
     // MARK: The end
