@@ -71,3 +71,15 @@ package struct LoopLock<Value: ~Copyable>: ~Copyable, @unchecked Sendable {
         (UnsafeMutableRawPointer(value) + Self.lockOffset).assumingMemoryBound(to: cplatform_lock.self)
     }
 }
+
+extension LoopLock {
+    /// Replaces the value and returns the former one: for the end of what the value stands for. Nil, with nothing replaced, where
+    /// `withLockIfOwn` returns nil.
+    package borrowing func exchange(_ new: Value) -> Value? {
+        withLockIfOwn { value -> Value in
+            let former = value
+            value = new
+            return former
+        }
+    }
+}

@@ -90,10 +90,7 @@ final class SingleElementChannel<Element: Sendable>: Sendable {
 
     /// Drops the stored element, ends the channel, and removes the source. Thread-safe.
     func cancel() { /* DOES CALLOUT */
-        let released = state.withLockIfOwn { state in
-            defer { state = State(isEnded: true) }
-            return state
-        }
+        let released = state.exchange(State(isEnded: true))
         released?.removal?()
         released?.waiter?.resume(returning: nil)
     }
@@ -134,13 +131,4 @@ final class ChannelReader<Element: Sendable>: Sendable {
     init(_ channel: SingleElementChannel<Element>) { self.channel = channel }
 
     deinit { channel.cancel() }
-}
-
-/// Calls `body` when the closure that captures it is released.
-final class ReleaseNotifier: Sendable {
-    private let body: @Sendable () -> Void
-
-    init(_ body: @escaping @Sendable () -> Void) { self.body = body }
-
-    deinit { body() }
 }

@@ -6,7 +6,7 @@ internal import EventLoopLibC
 
 /// Counts the arrivals of one process signal, from its creation to `end`. Thread-safe.
 ///
-/// A child shares the channel with its parent, so the source joins no loop there (`Source.isOfParent`).
+/// A child shares the channel with its parent, so the source joins no loop there (`isOfOneProcess`).
 final class SignalWatch: Sendable {
     private let signal: Int32
     private let channel: WakeChannel
@@ -67,10 +67,5 @@ final class SignalWatch: Sendable {
     func wake() { channel.wake() }
 
     /// Stops counting. If this was the signal's last watch, the handler from before the first one is restored. No-op the second time.
-    func end() {
-        _ = watch.withLockIfOwn { watch in
-            guard let pointer = watch.take() else { return }
-            cplatform_unwatch_signal(pointer)
-        }
-    }
+    func end() { if let pointer = watch.exchange(nil) ?? nil { cplatform_unwatch_signal(pointer) } }
 }

@@ -124,11 +124,7 @@ final class ConnectAttempt: Sendable {
 
     /// Closes the socket. No-op if already closed or transferred. Not a cancellation point, as a listener's end is none.
     func end() {
-        let descriptor = state.withLockIfOwn { state in
-            defer { state.descriptor = -1 }
-            return state.descriptor
-        }
-        guard let descriptor, descriptor >= 0 else { return }
+        guard let descriptor = state.exchange(State(descriptor: -1, phase: .finished))?.descriptor, descriptor >= 0 else { return }
         cplatform_close(descriptor)
     }
 }
