@@ -3,11 +3,15 @@
 /// It is only in modes in which the source is, so it does not keep a mode from being empty. It needs no notification when a loop ends,
 /// because an ending loop removes its sources from their modes. Thread-safe. It calls `fire` on a loop's thread, in a mode of the source.
 final class CompanionTimer: Sendable {
+    private final class Start: Sendable {
+        /// The date in a loop's time, or nil if the timer is for no date there.
+        let date: @Sendable (RunLoop) -> RunLoop.Instant?
+
+        init(_ date: @escaping @Sendable (RunLoop) -> RunLoop.Instant?) { self.date = date }
+    }
     private struct State: Sendable {
-        /// The date in a loop's time, or nil if the timer is for no date there. Nil if not started.
-        var date: (@Sendable (RunLoop) -> RunLoop.Instant?)?
-        /// Counts the starts and stops: a timer that was made for an earlier one is not used.
-        var version: UInt64 = 0
+        /// Nil if not started. A timer that was made for an earlier start is not used.
+        var start: Start?
         /// By the loops' ids, so that the timer does not retain a loop that has ended.
         var timers: [UInt64: RunLoop.Timer] = [:]
     }
@@ -17,7 +21,7 @@ final class CompanionTimer: Sendable {
     /// With a delay, the timer starts in each loop when the source is first added to that loop.
     init(_ label: String, startingWhenAdded delay: Duration? = nil) {
         self.label = label
-        state = LoopLock(State(date: delay.map(Self.date)))
+        state = LoopLock(State(start: delay.map { Start(CompanionTimer.date(after: $0)) }))
     }
 
     private static func date(after delay: Duration) -> @Sendable (RunLoop) -> RunLoop.Instant? {
@@ -33,7 +37,7 @@ final class CompanionTimer: Sendable {
     func start(
         at date: @escaping @Sendable (RunLoop) -> RunLoop.Instant?, for source: RunLoop.Source, _ fire: @escaping @Sendable () -> Void
     ) {
-        endTimers { $0.date = date }
+        end(startingWith: Start(date))
         for (loop, modes) in source.loopsAndModes {
             for mode in modes { join(loop, mode, source, fire) }
         }
@@ -42,27 +46,21 @@ final class CompanionTimer: Sendable {
     }
 
     /// Cancels it. No-op if not started.
-    func stop() { endTimers { $0.date = nil } }
+    func stop() { end(startingWith: nil) }
 
-    private func endTimers(_ change: (inout State) -> Void) {
-        let timers = state.withLockIfOwn { state in
-            change(&state)
-            state.version += 1
-            defer { state.timers = [:] }
-            return state.timers
-        }
-        for timer in (timers ?? [:]).values { timer.invalidate() }
+    private func end(startingWith start: Start?) {
+        for timer in (state.exchange(State(start: start))?.timers ?? [:]).values { timer.invalidate() }
     }
 
     /// The source was added to a mode. `fire` is made only if the timer is started.
     func join(
         _ loop: RunLoop, _ mode: RunLoop.Mode, _ source: RunLoop.Source, _ fire: @autoclosure () -> @Sendable () -> Void
     ) {
-        let (makeDate, version) = state.withLock { ($0.date, $0.version) }
-        guard let date = makeDate?(loop) else { return }
+        let start = state.withLock { $0.start }
+        guard let date = start?.date(loop) else { return }
         let fire = fire()
         let timer = state.withLock { state -> RunLoop.Timer? in
-            if state.version != version { return nil }
+            if state.start !== start { return nil }
             if let timer = state.timers[loop.id] { return timer }
             let new = RunLoop.Timer(
                 date: date.nanoseconds, interval: 0, tolerance: 0, order: 0, isOnDemand: true, endsWithLoop: true, label: label,
