@@ -25,7 +25,7 @@ struct HandlerSlot<Handlers: Sendable>: ~Copyable, Sendable {
     }
 
     /// Passes the closures to the first caller, and nil to the later ones: for an item whose closures are called once, and never in `with`. Takes
-    /// no lock, so it works in a child of fork, too.
+    /// no lock.
     borrowing func take() -> Handlers? { box.exchange(nil, ordering: .acquiringAndReleasing)?.takeRetainedValue().handlers }
 
     var isEmpty: Bool { box.load(ordering: .acquiring) == nil }
@@ -41,4 +41,13 @@ final class HandlerBox<Handlers: Sendable>: Sendable {
     let handlers: Handlers
 
     init(_ handlers: Handlers) { self.handlers = handlers }
+}
+
+/// Calls `body` when the closure that captures it is released.
+final class ReleaseNotifier: Sendable {
+    private let body: @Sendable () -> Void
+
+    init(_ body: @escaping @Sendable () -> Void) { self.body = body }
+
+    deinit { body() }
 }
