@@ -28,8 +28,11 @@ extension Poller {
 
     @inline(never)
     private func beginBatchOfLevel(onlyOne: Bool) -> ReadyBatch {
-        let level = mostUrgentLevel
-        bringForward(level)
+        sortReady {
+            let urgency = UInt64(RunLoop.Priority.low.level - $0.pointee.watch.priority.level)
+            return urgency << 32 | (onlyOne ? UInt64(age(of: $0)) : 0)
+        }
+        let level = ready.first?.pointee.watch.priority.level
         return ReadyBatch(level: level, isSingle: onlyOne, isWhole: false, start: state.lastServing)
     }
 
@@ -40,9 +43,7 @@ extension Poller {
     @inline(__always)
     func takeNext(in batch: inout ReadyBatch) -> ReadyEntry? {
         while let registration = batch.isWhole ? ready.takeFirst() : takeChosen(in: &batch) {  // ends: each iteration takes one out
-            // By difference, so that the count may wrap around.
-            let age = state.lastServing &- registration.pointee.servedAt
-            if age < state.lastServing &- batch.start { return leaveForNextBatch(registration) }
+            if age(of: registration) < state.lastServing &- batch.start { return leaveForNextBatch(registration) }
             let entry = ReadyEntry(registration: registration, readiness: registration.pointee.pending)
             registration.pointee.pending = []
             state.lastServing &+= 1
@@ -108,29 +109,26 @@ extension Poller {
         FileIdentity(of: registration.pointee.watch.descriptor) == registration.pointee.watch.identity
     }
 
-    private var mostUrgentLevel: Int32 {
-        var level = RunLoop.Priority.low.level
-        ready.forEach { level = min(level, $0.pointee.watch.priority.level) }
-        return level
-    }
+    /// How many sources were served after this one. By difference, so that the count may wrap around.
+    @inline(__always)
+    func age(of registration: RegistrationPointer) -> UInt32 { state.lastServing &- registration.pointee.servedAt }
 
-    /// Moves the sources of a level before all others, in their order.
-    private func bringForward(_ level: Int32) {
-        var sorted = ReadyList()
-        ready.forEach { if $0.pointee.watch.priority.level == level { sorted.append($0) } }
-        if sorted.isEmpty { return }
-        ready.forEach { if $0.pointee.watch.priority.level != level { sorted.append($0) } }
-        ready = sorted
-    }
-
-    func leastRecentlyServed(_ level: Int32?) -> RegistrationPointer? {
-        var chosen: RegistrationPointer?
+    /// Sorts the ready list, highest rank first, and leaves those of one rank in their order. The kernel's list usually is in order.
+    @inline(__always)
+    func sortReady(byRank rank: (RegistrationPointer) -> UInt64) {
+        var isInOrder = true
+        var last = UInt64.max
         ready.forEach { registration in
-            if let level, registration.pointee.watch.priority.level != level { return }
-            // By difference, so that the count may wrap around.
-            if let best = chosen, Int32(bitPattern: best.pointee.servedAt &- registration.pointee.servedAt) <= 0 { return }
-            chosen = registration
+            let next = rank(registration)
+            if next > last { isInOrder = false }
+            last = next
         }
-        return chosen
+        if isInOrder { return }
+        var entries: [(rank: UInt64, position: Int, registration: RegistrationPointer)] = []
+        ready.forEach { entries.append((rank($0), entries.count, $0)) }
+        entries.sort { ($1.rank, $0.position) < ($0.rank, $1.position) }
+        var sorted = ReadyList()
+        for entry in entries { sorted.append(entry.registration) }
+        ready = sorted
     }
 }

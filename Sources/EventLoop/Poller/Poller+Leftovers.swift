@@ -46,9 +46,12 @@ extension Poller {
     /// kernel's list.
     @inline(never)
     func nextSingle(_ level: Int32?) -> RegistrationPointer? {
-        if level != nil { return leastRecentlyServed(level) }
+        // The list is in the order of levels, and then of serving.
+        if level != nil { return ready.first }
         if !state.leftovers.isInServingOrder {
-            putInServingOrder()
+            state.leftovers.isInServingOrder = true
+            // Those served never, in the order of the kernel's list.
+            sortReady { UInt64(age(of: $0)) }
             return ready.first
         }
         // What was found ready in this pass may have left the list since.
@@ -77,24 +80,5 @@ extension Poller {
         let nested = registration.pointee.nestedPoller
         if nested >= 0 { return Readiness(rawValue: cplatform_poll_nested_poller(nested)) }
         return Readiness.now(of: watch.descriptor, wanted: watch.wanted)
-    }
-
-    /// Least recently served first; those served never, in the order of the kernel's list. The kernel's list is usually in this order.
-    private func putInServingOrder() {
-        state.leftovers.isInServingOrder = true
-        var entries: [(age: UInt32, position: Int, registration: RegistrationPointer)] = []
-        var isInOrder = true
-        var last = UInt32.max
-        ready.forEach { registration in
-            let age = state.lastServing &- registration.pointee.servedAt
-            if age > last { isInOrder = false }
-            last = age
-        }
-        if isInOrder { return }
-        ready.forEach { entries.append((state.lastServing &- $0.pointee.servedAt, entries.count, $0)) }
-        entries.sort { ($1.age, $0.position) < ($0.age, $1.position) }
-        var sorted = ReadyList()
-        for entry in entries { sorted.append(entry.registration) }
-        ready = sorted
     }
 }
