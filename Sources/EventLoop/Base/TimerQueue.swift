@@ -44,8 +44,6 @@ struct TimerQueue: ~Copyable {
     private var hard = DeadlineHeap()
     private var lastSequence: UInt32 = 0
 
-    init() {}
-
     /// Whether no timer is filed. A timer is not filed while it fires. A timer that has lost its date may count as filed until its entry
     /// reaches the top.
     var isEmpty: Bool { strict.isEmpty && soft.isEmpty && new.count == 0 }

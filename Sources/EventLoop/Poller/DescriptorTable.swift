@@ -15,8 +15,6 @@ struct DescriptorTable: ~Copyable {
     private var chains = PlainList<Chain>()
     private(set) var count = 0
 
-    init() {}
-
     var isEmpty: Bool { count == 0 }
 
     /// The first registration of a number, which leads to the others. It is the one that was inserted last.
