@@ -70,22 +70,25 @@ extension Poller {
 
     /// Waits on the epoll descriptor instead of in libevent, which would not return when the kernel reports a descriptor without an event.
     ///
-    /// Guests have timers that the epoll descriptor knows nothing of, so beside them it asks every 10 ms at least.
-    func enterAmongClosed(waiting: Bool) { /* DOES CALLOUT, of C libraries only */
+    /// Guests have timers that the epoll descriptor knows nothing of, so beside them it asks every 10 ms at least. False when nothing
+    /// was collected and the base has nothing left behind: the caller waits in libevent.
+    func enterAmongClosed(waiting: Bool) -> Bool { /* DOES CALLOUT, of C libraries only */
         let set = epollSet()
         // Without the set the poller cannot look, so the first poll that finds nothing is enough.
         var isReady = set == nil
         var misses = set == nil ? 2 : 0
         while true {  // ends: with an event, or when the base has nothing left behind
             state.closedEarly.turnsBeforeSweep -= 1
-            if state.closedEarly.turnsBeforeSweep < 0 && sweep(set) { return enterWithoutClosed(waiting: waiting) }
+            if state.closedEarly.turnsBeforeSweep < 0 && sweep(set) { return false }
             if state.guests != nil { askBesideGuests(waiting: false) } else { enterLibevent(waiting: false) }
             if !waiting || state.collected > state.ignored || state.deadline.hasFired || !state.outcome.isEmpty || !state.stale.isEmpty {
-                return
+                return true
             }
+            state.collected = 0
+            state.ignored = 0
             misses = isReady ? misses + 1 : 0
             if misses == 3 {
-                if !state.closedEarly.isStuck && sweep(set, isSpinning: true) { return enterWithoutClosed(waiting: waiting) }
+                if !state.closedEarly.isStuck && sweep(set, isSpinning: true) { return false }
                 _ = cplatform_wait_for_readable(-1, Self.pause)
                 misses = 2
                 if let set { isReady = cplatform_wait_for_readable(set, 0) }
@@ -96,12 +99,6 @@ extension Poller {
     }
 
     private static var pause: Int32 { 10 }
-
-    private func enterWithoutClosed(waiting: Bool) { /* DOES CALLOUT, of C libraries only */
-        state.collected = 0
-        state.ignored = 0
-        if state.guests != nil { enterBesideGuests(waiting: waiting) } else { enterLibevent(waiting: waiting) }
-    }
 
     /// Looks for files that were left behind. Replaces the base if it finds some, or cannot look. Returns false if the base cannot be
     /// replaced: files may still be left behind.

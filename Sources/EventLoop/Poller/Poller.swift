@@ -168,12 +168,8 @@ final class Poller {
         collector.pointee.isPlainWait = false
         // A nested run may wait before the outer batch has failed its stale owners.
         let waiting = waiting && state.stale.isEmpty
-        if !state.closedEarly.isEmpty {
-            enterAmongClosed(waiting: waiting)
-        } else if state.guests != nil {
-            enterBesideGuests(waiting: waiting)
-        } else {
-            enterLibevent(waiting: waiting)
+        if state.closedEarly.isEmpty || !enterAmongClosed(waiting: waiting) {
+            if state.guests != nil { enterBesideGuests(waiting: waiting) } else { enterLibevent(waiting: waiting) }
         }
         collector.pointee.isPlainWait = true
         if state.deadline.hasFired { state.deadline.acknowledgeExpiry() }
