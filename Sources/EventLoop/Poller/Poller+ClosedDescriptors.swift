@@ -140,12 +140,13 @@ extension Poller {
         return state.closedEarly.owners.filter { found[$0.key, default: 0] > (state.base.watches($0.key) ? 1 : 0) }
     }
 
-    /// The base's epoll descriptor. libevent has no function for it; it is the set that holds this base's timer descriptor.
+    /// The base's epoll descriptor; nil with another backend. libevent has no function for it; it is the set that holds this base's timer descriptor.
     func epollSet() -> Int32? {
-        if state.deadline.descriptor < 0 { return nil }
+        if state.knownSet != nil || state.deadline.descriptor < 0 || !state.base.reportsEdges { return state.knownSet }
         state.deadline.forgetExpiry()
         let set = cplatform_find_epoll_set(state.deadline.descriptor)
-        return set >= 0 ? set : nil
+        if set >= 0 { state.knownSet = set }
+        return state.knownSet
     }
 
     // MARK: Waits that fail

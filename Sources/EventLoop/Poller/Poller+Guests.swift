@@ -22,8 +22,6 @@ struct Guests {
     fileprivate var isEnding = false
     /// The last wait left events active in libevent: what they were ready for may be gone.
     fileprivate(set) var mayHoldStaleEvents = false
-    /// The base's epoll set, looked up at the first wait that is observed; -1 if there is none.
-    var observedSet: Int32?
 }
 
 extension Poller {
@@ -102,7 +100,7 @@ extension Poller {
     /// anything of ours: a wake-up, the deadline, a source. It could go on only if guests of two levels became ready at the same moment
     /// and the more urgent one stayed so.
     func enterBesideGuests(waiting: Bool) { /* DOES CALLOUT, of C libraries only */
-        if state.guestObserver != nil, let set = setForObservedWait() { return enterBesideObservedGuests(set, waiting: waiting) }
+        if state.guestObserver != nil, let set = epollSet() { return enterBesideObservedGuests(set, waiting: waiting) }
         askBesideGuests(waiting: false)
         if waiting && state.collected == 0 && state.outcome.isEmpty { askBesideGuests(waiting: true) }
     }

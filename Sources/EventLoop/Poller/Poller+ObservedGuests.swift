@@ -43,14 +43,6 @@ extension Poller {
         cplatform_poll(&entry, 1, left)
     }
 
-    /// Nil if the base has no set that can be found: then libevent waits, as if nobody observed.
-    @inline(never)
-    func setForObservedWait() -> Int32? {
-        let set = state.guests?.observedSet ?? (state.base.reportsEdges ? epollSet() ?? -1 : -1)
-        state.guests?.observedSet = set
-        return set < 0 ? nil : set
-    }
-
     /// One call of libevent, which the observer hears of.
     @inline(never)
     func askBesideGuests(waiting: Bool, _ observer: any GuestObserver) { /* DOES CALLOUT, of C libraries only */

@@ -34,8 +34,10 @@ final class Poller {
         unowned(unsafe) var guestObserver: (any GuestObserver)?
         /// Descriptors that were closed before their events were taken off the base (Poller+ClosedDescriptors.swift).
         var closedEarly = ClosedDescriptors()
+        /// The base's epoll set, once somebody has looked for it.
+        var knownSet: Int32?
         /// The set of a host, with this base's set in it (Poller+Hosting.swift).
-        var outerSet: OuterSet?
+        var outerSet: Int32?
         /// The next wait is not a plain one: there are guests, closed descriptors, or owners to be failed.
         var isWaitSpecial = false
         /// The thread is inside libevent.
@@ -210,13 +212,14 @@ final class Poller {
         forEachAdded { EventRecord.event($0).delete() }
         let outer = leaveOuterSet()
         state.base = fresh
+        state.knownSet = nil
         for record in state.internals {
             let code = addInternal(record)
             precondition(code == 0, "what one base watches another one watches too; errno \(code)")
         }
         state.deadline.eventWasMoved()
         if let outer {
-            do { try join(outer.descriptor) } catch {
+            do { try join(outer) } catch {
                 preconditionFailure("what was watched for one base can be watched for another one; \(error)")
             }
         }
