@@ -92,11 +92,6 @@ final class Poller {
         collector.initialize(to: Collector(Borrowed(self, keptBy: .event)))
     }
 
-    convenience init(waking channel: borrowing WakeChannel) throws(RunLoop.SourceError) {
-        try self.init()
-        try watch(channel)
-    }
-
     deinit {
         assert(!state.isInside && state.batchesInProgress == 0, "a poller ends outside its wait")
         for record in state.internals {

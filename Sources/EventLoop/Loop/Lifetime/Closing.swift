@@ -106,7 +106,8 @@ extension RunLoop {
 
     /// Makes the default mode's base ahead of the first run, so that a shortage of descriptors shows while the thread can still report it.
     func prepareDefaultMode() throws(SourceError) {
-        let poller = try Poller(waking: waker.channel)
+        let poller = try Poller()
+        try poller.watch(waker.channel)
         modeTable[0].owned.poller = poller
         Reserve.complete()
     }
