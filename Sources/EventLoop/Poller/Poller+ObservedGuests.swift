@@ -31,13 +31,7 @@ extension Poller {
 
     /// Until libevent has something to do. Our own deadline has a descriptor in the set; the timeouts of C libraries have none.
     private func waitOutside(_ set: Int32) {
-        let timeout = nextGuestTimeout
-        if timeout == .min { return }
-        if timeout == .max {
-            _ = cplatform_wait_for_readable(set, -1)
-            return
-        }
-        let left = timeout.subtractingSaturated(RunLoop.Instant.now.nanoseconds)
+        let left = nextGuestTimeout.subtractingSaturated(RunLoop.Instant.now.nanoseconds)
         if left <= 0 { return }
         var entry = cplatform_polled(descriptor: set, wanted: Int32(CPLATFORM_READ), ready: 0)
         cplatform_poll(&entry, 1, left)
