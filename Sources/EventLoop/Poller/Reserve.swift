@@ -12,15 +12,12 @@ enum Reserve {
     private static let channel = Slot<ChannelBox>()
     /// When a part that is missing is tried again; `.max` when none is known to be missing.
     private static let nextTry = Atomic<Int64>(.max)
-    /// From a try that failed to the next one. Each try opens all the descriptors that are left, for a moment.
-    private static let pause = Atomic<Int64>(shortestPause)
-    private static var shortestPause: Int64 { 100_000_000 }
-    private static var longestPause: Int64 { 1_000_000_000 }
+    /// From a try that failed to the next one, half a second. Each try opens all the descriptors that are left, for a moment.
+    private static var pause: Int64 { 500_000_000 }
 
     /// Makes the slots: see `LoopGlobals`.
     static func prepare() {
-        _ = (nextTry.load(ordering: .relaxed), pause.load(ordering: .relaxed))
-        _ = (poller.isEmpty, channel.isEmpty)
+        _ = (nextTry.load(ordering: .relaxed), poller.isEmpty, channel.isEmpty)
     }
 
     /// See `LoopGlobals`.
@@ -78,9 +75,7 @@ enum Reserve {
         let hasPoller = poller.fill { try? Poller() }
         // After the poller, which needs more descriptors.
         let hasChannel = channel.fill { ChannelBox() }
-        if hasPoller && hasChannel { return pause.store(shortestPause, ordering: .relaxed) }
-        let pause = pause.load(ordering: .relaxed)
-        self.pause.store(min(2 * pause, longestPause), ordering: .relaxed)
+        if hasPoller && hasChannel { return }
         nextTry.store(RunLoop.Instant.now.nanoseconds.addingSaturated(pause), ordering: .releasing)
     }
 
