@@ -3,10 +3,7 @@
 import EventLoopLibC
 
 package enum NativeThread {
-    private final class Start: Sendable {
-        let body: @Sendable () -> Void
-        init(_ body: @escaping @Sendable () -> Void) { self.body = body }
-    }
+    private typealias Start = HandlerBox<@Sendable () -> Void>
 
     /// Runs `body` on a new, detached thread. Returns zero, or the errno if the thread cannot be started. `stackSize` is in bytes, rounded
     /// up to whole pages; nil means the system's default.
@@ -28,7 +25,7 @@ package enum NativeThread {
             &handle, &attributes,
             { argument in
                 let context: UnsafeMutableRawPointer? = argument
-                Unmanaged<Start>.fromOpaque(context!).takeRetainedValue().body()  // it is passed below
+                Unmanaged<Start>.fromOpaque(context!).takeRetainedValue().handlers()  // it is passed below
                 return nil
             }, context)
         if code != 0 { Unmanaged<Start>.fromOpaque(context).release() }
