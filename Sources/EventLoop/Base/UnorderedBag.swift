@@ -32,22 +32,16 @@ struct UnorderedBag<Object: AnyObject>: ~Copyable, @unchecked Sendable {
         return .passUnretained(object)
     }
 
+    /// The last one first.
     mutating func takeAll() -> [Object] {
         var all: [Object] = []
-        while let last = list.popLast() {  // ends: each iteration removes an object
-            all.append(last.takeRetainedValue())
-        }
-        return all.reversed()
+        while let last = list.popLast() { all.append(last.takeRetainedValue()) }  // ends: each iteration removes an object
+        return all
     }
 
     /// Calls `body` with each object, unretained.
     func forEach(_ body: (Object) -> Void) {
         for index in 0..<list.count { borrowed(index).use(body) }
-    }
-
-    func contains(where isWanted: (Object) -> Bool) -> Bool {
-        for index in 0..<list.count where borrowed(index).use(isWanted) { return true }
-        return false
     }
 
     func contains(_ object: Object, at index: Int) -> Bool {

@@ -87,7 +87,7 @@ private struct ObjectListPair: ~Copyable {
     }
 
     mutating func takeAll() throws {
-        try agree(list.takeAll().map(\.id), model, "takeAll")
+        try agree(list.takeAll().map(\.id), model.reversed(), "takeAll")
         model = []
     }
 

@@ -237,13 +237,13 @@ extension LoopShared {
         phase = .ended
         modes.forEach { $0.watchedSources.store(0, ordering: .relaxed) }
         var remains = LoopRemains()
-        for membership in sources.takeAll().reversed() {
+        for membership in sources.takeAll() {
             membership.locked.isDead = true
             changes.cancelChange(of: membership)
             remains.leave(membership, modes.all.filter { membership.locked.modes.contains($0.index) })
             membership.locked.modes = ModeSet()
         }
-        remains.timers = timers.takeAll().reversed()
+        remains.timers = timers.takeAll()
         for timer in remains.timers {
             timer.clearMemberships()
             timer.state.leave()

@@ -324,7 +324,7 @@ extension RunLoop {
         guard LoopID.current == id, name != .common else { return nil }
         // Under the lock, which also orders what other threads did before.
         let isQueueRight = shared.withLock { shared in
-            if owned.timersFireOutside { owned.timersFireOutside = shared.timers.contains { timer in timer.isFiring } }
+            if owned.timersFireOutside { owned.timersFireOutside = !shared.timers.filter(\.isFiring).isEmpty }
             return shared.changes.isEmpty && !owned.timersFireOutside
         }
         guard isQueueRight else { return nil }
