@@ -31,7 +31,8 @@ extension Poller {
         for _ in 0..<Self.mostChecks {
             guard let first = ready.first else { return false }
             let seen = readinessNow(of: first)
-            if isDoubtful(first, seen) { return false }
+            // It may be a closed descriptor, for which poll(2) has the same answer. The kernel reports a level-triggered source again.
+            if seen.contains(.broken) && first.pointee.isReportedAgain { return false }
             if !seen.isEmpty {
                 first.pointee.pending = seen
                 state.leftovers.verified = first
@@ -55,22 +56,8 @@ extension Poller {
             return ready.first
         }
         // What was found ready in this pass may have left the list since.
-        while let first = ready.first {  // ends: each iteration takes one out of the list
-            if first == state.leftovers.verified { return first }
-            let seen = readinessNow(of: first)
-            if !seen.isEmpty && !isDoubtful(first, seen) {
-                first.pointee.pending = seen
-                return first
-            }
-            forgetReadiness(of: first)
-        }
-        return nil
-    }
-
-    /// Whether poll(2) may have reported a closed descriptor: its answer is the same as for a hang-up. Then the kernel is asked about all, and
-    /// reports a level-triggered source again.
-    private func isDoubtful(_ registration: RegistrationPointer, _ seen: Readiness) -> Bool {
-        seen.contains(.broken) && registration.pointee.isReportedAgain
+        if let first = ready.first, first == state.leftovers.verified { return first }
+        return hasVerifiedLeftover() ? ready.first : nil
     }
 
     /// Edge-triggered and one-shot sources are leftovers until they are served, because the kernel reports them once.
