@@ -63,25 +63,20 @@ extension Poller {
         if seen.isEmpty && watch.isOfReportsThatVanish { return .priority }
         if watch.trigger != .level || watch.wanted.contains(.error) || seen.isEmpty { return seen }
         if seen.isErrorAlone == registration.pointee.isMuted { return seen }
-        return seen.isErrorAlone ? muteNested(registration) : endMuting(registration, seen)
-    }
-
-    private func muteNested(_ registration: RegistrationPointer) -> Readiness {
-        registration.pointee.isMuted = setNestedTrigger(of: registration, isEdge: true)
+        setMuted(registration, seen.isErrorAlone)
+        if !seen.isErrorAlone { return seen }
         // The change reports what is ready once more.
-        let seen = Readiness(rawValue: cplatform_poll_nested_poller(registration.pointee.nestedPoller))
-        return seen.isEmpty || seen.isErrorAlone ? [.broken, .error] : endMuting(registration, seen)
+        let more = Readiness(rawValue: cplatform_poll_nested_poller(registration.pointee.nestedPoller))
+        if more.isEmpty || more.isErrorAlone { return seen }
+        setMuted(registration, false)
+        return more
     }
 
-    /// Something else has come. It is reported as long as it lasts.
-    private func endMuting(_ registration: RegistrationPointer, _ seen: Readiness) -> Readiness {
-        if setNestedTrigger(of: registration, isEdge: false) { registration.pointee.isMuted = false }
-        return seen
-    }
-
-    private func setNestedTrigger(of registration: RegistrationPointer, isEdge: Bool) -> Bool {
+    /// Whether the nested poller reports the next change only, or what is ready as long as it lasts.
+    private func setMuted(_ registration: RegistrationPointer, _ isMuted: Bool) {
         let watch = registration.pointee.watch
-        return cplatform_set_nested_trigger(registration.pointee.nestedPoller, watch.descriptor, watch.wanted.rawValue, isEdge) == 0
+        let code = cplatform_set_nested_trigger(registration.pointee.nestedPoller, watch.descriptor, watch.wanted.rawValue, isMuted)
+        if code == 0 { registration.pointee.isMuted = isMuted }
     }
 
     /// Has the base watch the nested poller of a muted registration.
