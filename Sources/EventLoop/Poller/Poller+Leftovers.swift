@@ -3,18 +3,6 @@
 internal import CPlatform
 
 extension Poller {
-    /// The ready list, as runs that serve one source know it.
-    struct Leftovers {
-        /// One wait reported all sources in the list, and they are served in this order.
-        fileprivate(set) var isInServingOrder = false
-        /// The source that was found ready in this pass.
-        fileprivate var verified: RegistrationPointer?
-
-        /// The kernel is asked, or something else adds to the list.
-        @inline(__always)
-        mutating func forget() { isInServingOrder = false }
-    }
-
     /// So many leftovers that are ready no more are worth a call of the kernel each; then it is asked about all descriptors.
     private static let mostChecks = 8
 
@@ -25,9 +13,9 @@ extension Poller {
     /// waits until those that were reported with the leftovers are served.
     @inline(never)
     func hasVerifiedLeftover() -> Bool {
-        state.leftovers.verified = nil
+        state.verifiedLeftover = nil
         // Another level may be more urgent by now; the main queue, hosts and C libraries are ready without an entry in the list.
-        guard state.leftovers.isInServingOrder, state.unusualPriorities == 0, !state.isWaitSpecial, !state.asksAlways else { return false }
+        guard state.isInServingOrder, state.unusualPriorities == 0, !state.isWaitSpecial, !state.asksAlways else { return false }
         for _ in 0..<Self.mostChecks {
             guard let first = ready.first else { return false }
             let seen = readinessNow(of: first)
@@ -35,7 +23,7 @@ extension Poller {
             if seen.contains(.broken) && first.pointee.isReportedAgain { return false }
             if !seen.isEmpty {
                 first.pointee.pending = seen
-                state.leftovers.verified = first
+                state.verifiedLeftover = first
                 return true
             }
             forgetReadiness(of: first)
@@ -49,14 +37,14 @@ extension Poller {
     func nextSingle(_ level: Int32?) -> RegistrationPointer? {
         // The list is in the order of levels, and then of serving.
         if level != nil { return ready.first }
-        if !state.leftovers.isInServingOrder {
-            state.leftovers.isInServingOrder = true
+        if !state.isInServingOrder {
+            state.isInServingOrder = true
             // Those served never, in the order of the kernel's list.
             sortReady { UInt64(age(of: $0)) }
             return ready.first
         }
         // What was found ready in this pass may have left the list since.
-        if let first = ready.first, first == state.leftovers.verified { return first }
+        if let first = ready.first, first == state.verifiedLeftover { return first }
         return hasVerifiedLeftover() ? ready.first : nil
     }
 

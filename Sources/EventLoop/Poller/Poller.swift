@@ -24,7 +24,10 @@ final class Poller {
         var registrations = DescriptorTable()
         /// How many registrations were compared with the file of their number because the number was watched again.
         var testsOnlyComparisons = TestsOnlyCount()
-        var leftovers = Leftovers()
+        /// One wait reported all sources in the ready list, and runs that serve one source serve them in this order (Poller+Leftovers.swift).
+        var isInServingOrder = false
+        /// The first of the list, if it was found ready in this pass.
+        var verifiedLeftover: RegistrationPointer?
         /// How many registrations have another priority than the default one.
         var unusualPriorities = 0
         /// What there is beside the poller's own events: C libraries may have events on the base (Poller+Guests.swift).
@@ -140,7 +143,7 @@ final class Poller {
         precondition(!state.isInside, Self.nestedUnderForeign)
         if state.isWaitSpecial { return waitSpecially(waiting: waiting) }
         state.outcome = []
-        state.leftovers.forget()
+        state.isInServingOrder = false
         enterLibevent(waiting: waiting)
         if state.deadline.hasFired { state.deadline.acknowledgeExpiry() }
         return state.outcome
@@ -159,7 +162,7 @@ final class Poller {
     @inline(never)
     private func waitSpecially(waiting: Bool) -> WaitResult { /* DOES CALLOUT, of C libraries only */
         state.outcome = []
-        state.leftovers.forget()
+        state.isInServingOrder = false
         state.collected = 0
         state.ignored = 0
         collector.pointee.isPlainWait = false
@@ -314,7 +317,7 @@ final class Poller {
 
     /// Has the next batch serve a registration, although the kernel has not reported it.
     func addReady(_ registration: RegistrationPointer, for readiness: Readiness = .read) {
-        state.leftovers.forget()
+        state.isInServingOrder = false
         if registration.pointee.isAdded { note(registration, readiness) }
     }
 
