@@ -96,13 +96,10 @@ enum HistogramClass {
 
     static func index(clamping value: Int64) -> Int { index(of: min(UInt64(max(0, value)), greatest)) }
 
-    /// The least number in a class.
+    /// The least number in a class: `index(of:)` the other way round.
     static func first(in index: Int) -> UInt64 {
-        let (octave, position) = (index / inOctave, UInt64(index % inOctave))
-        let fraction = UInt64(inOctave) + position
-        if octave >= bits { return fraction << UInt64(octave - bits) - 1 }
-        let unit: UInt64 = 1 << UInt64(bits - octave)
-        return (fraction + unit - 1) / unit - 1
+        let next = Double(bitPattern: UInt64(index + 1023 * inOctave) << UInt64(Double.significandBitCount - bits))
+        return UInt64(next.rounded(.up)) - 1
     }
 
     /// The greatest number in a class. The last class has all numbers from 2^62 on.
