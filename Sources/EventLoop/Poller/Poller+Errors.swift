@@ -39,7 +39,7 @@ extension Poller {
         registration.pointee.isMuted = true
         registration.pointee.isPlain = false
         registration.pointee.isSpent = false
-        if isOneShot || addMuted(registration) { return }
+        if isOneShot || add(registration) == 0 { return }
         // No memory: as before, and if that is impossible too, the source fails.
         closeNestedPoller(registration)
         registration.pointee.isMuted = false
@@ -53,7 +53,7 @@ extension Poller {
         let watch = registration.pointee.watch
         guard watch.trigger == .oneShot, !registration.pointee.isAdded else { return false }
         let seen = Readiness.now(of: watch.descriptor, wanted: watch.wanted)
-        return (seen.isEmpty || seen.isErrorAlone) && addMuted(registration)
+        return (seen.isEmpty || seen.isErrorAlone) && add(registration) == 0
     }
 
     /// What a nested poller has collected.
@@ -77,10 +77,5 @@ extension Poller {
         let watch = registration.pointee.watch
         let code = cplatform_set_nested_trigger(registration.pointee.nestedPoller, watch.descriptor, watch.wanted.rawValue, isMuted)
         if code == 0 { registration.pointee.isMuted = isMuted }
-    }
-
-    /// Has the base watch the nested poller of a muted registration.
-    private func addMuted(_ registration: RegistrationPointer) -> Bool {
-        add(registration, registration.pointee.nestedPoller, [.read, .persist]) == 0
     }
 }

@@ -81,21 +81,20 @@ extension Poller {
 
     /// Adds the event of a registration that had one to a new base, as it was.
     func reconnect(_ registration: RegistrationPointer) {
-        let watch = registration.pointee.watch
-        let nestedPoller = registration.pointee.nestedPoller
-        if nestedPoller >= 0 {
-            _ = add(registration, nestedPoller, [.read, .persist])
-        } else if add(registration, watch.descriptor, watch.eventFlags) != 0 {
+        if add(registration) != 0 && registration.pointee.nestedPoller < 0 {
             // Its number was reused too. The next registration of the number finds that.
-            state.registrations.discountEvent(of: watch)
+            state.registrations.discountEvent(of: registration.pointee.watch)
         }
     }
 
-    /// Has the base watch a registration's number, or its nested poller. 0, or the errno of the kernel's refusal.
+    /// Has the base watch a registration's nested poller, or its number if there is none. 0, or the errno of the kernel's refusal.
     @inline(__always)
-    func add(_ registration: RegistrationPointer, _ descriptor: Int32, _ flags: EventFlags) -> Int32 {
+    func add(_ registration: RegistrationPointer) -> Int32 {
+        let (watch, nestedPoller) = (registration.pointee.watch, registration.pointee.nestedPoller)
         let event = EventRecord.event(registration)
-        event.assign(state.base, descriptor, flags, isInternal: state.guests != nil, Poller.collect, registration)
+        event.assign(
+            state.base, nestedPoller < 0 ? watch.descriptor : nestedPoller, nestedPoller < 0 ? watch.eventFlags : [.read, .persist],
+            isInternal: state.guests != nil, Poller.collect, registration)
         let code = event.add()
         registration.pointee.isAdded = code == 0
         return code
@@ -105,8 +104,6 @@ extension Poller {
     func connect(_ registration: RegistrationPointer) -> RunLoop.SourceError? {
         let watch = registration.pointee.watch
         if watch.wanted.isEmpty { return nil }
-        var flags = watch.eventFlags
-        var watched = watch.descriptor
         // Adding the descriptor to a set takes such a report.
         let vanishing =
             watch.isOfReportsThatVanish
@@ -117,10 +114,8 @@ extension Poller {
                 watch.descriptor, watch.wanted.rawValue, watch.trigger == .edge, watch.trigger == .oneShot)
             if nestedPoller < 0 { return .refusal(toWatch: watch.descriptor, errno) }
             registration.pointee.nestedPoller = nestedPoller
-            flags = [.read, .persist]
-            watched = nestedPoller
         }
-        let code = add(registration, watched, flags)
+        let code = add(registration)
         if code != 0 {
             closeNestedPoller(registration)
             return .refusal(toWatch: watch.descriptor, code)
