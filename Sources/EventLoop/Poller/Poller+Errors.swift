@@ -38,7 +38,6 @@ extension Poller {
         registration.pointee.nestedPoller = nestedPoller
         registration.pointee.isMuted = true
         registration.pointee.isPlain = false
-        registration.pointee.isSpent = false
         if isOneShot || add(registration) == 0 { return }
         // No memory: as before, and if that is impossible too, the source fails.
         closeNestedPoller(registration)

@@ -23,8 +23,7 @@ extension Poller {
     /// Watches for other events, or rearms a one-shot.
     func update(_ registration: RegistrationPointer, _ watch: Watch, stale: inout [UnsafeRawPointer]) -> RunLoop.SourceError? {
         let isUnchanged = registration.pointee.watch.wanted == watch.wanted
-        let isInPlace = (registration.pointee.isAdded && !registration.pointee.isSpent) || watch.wanted.isEmpty
-        if isUnchanged && isInPlace { return nil }
+        if isUnchanged && (registration.pointee.isAdded || watch.wanted.isEmpty) { return nil }
         if let error = checkNumber(watch, stale: &stale) { return error }
         if isUnchanged && registration.pointee.isMuted && rearmMuted(registration) { return nil }
         disconnect(registration)
@@ -134,7 +133,6 @@ extension Poller {
     /// Deletes the event and closes the nested poller. What was collected is forgotten. False when the kernel did not know the descriptor any more.
     @discardableResult
     func disconnect(_ registration: RegistrationPointer) -> Bool {
-        registration.pointee.isSpent = false
         if registration.pointee.isMuted {
             registration.pointee.isMuted = false
             registration.pointee.comparison.checkNext()

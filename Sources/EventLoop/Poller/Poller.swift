@@ -270,16 +270,10 @@ final class Poller {
             return
         }
         countCollected()
-        if registration.pointee.watch.trigger == .oneShot {
-            if registration.pointee.nestedPoller >= 0 && !registration.pointee.isMuted && !registration.pointee.watch.isOfReportsThatVanish
-            {
-                registration.pointee.isSpent = true
-            } else {
-                takeOff(registration)
-            }
-        }
         let seen = readiness(of: registration, what)
-        if !seen.isEmpty { note(registration, seen) }
+        if seen.isEmpty { return }
+        if registration.pointee.watch.trigger == .oneShot { takeOff(registration) }
+        note(registration, seen)
     }
 
     private func readiness(of registration: RegistrationPointer, _ what: EventFlags) -> Readiness {

@@ -29,8 +29,6 @@ struct Registration: ~Copyable {
     var nestedPoller: Int32 = -1
     /// libevent holds the event.
     var isAdded = false
-    /// The only shot of a one-shot behind a nested poller has been fired.
-    var isSpent = false
     /// The nested poller reports the next change only, because an error alone makes the descriptor ready. See Poller+Errors.swift.
     var isMuted = false
 
