@@ -1,10 +1,8 @@
-// A queue in contiguous memory. Not `UniqueDeque`, which needs Swift 6.2 and keeps the memory of a burst (decision 48).
-//
 // Lifecycle of the storage: allocated with the first element, grown by doubling, shrunk after it has been far too large for a while, freed in
 // deinit. The elements from `head` up to `tail` are initialized.
 
-/// First in, first out. Elements are moved in and moved out, so an element is retained once and released once. One owner at a time: a lock
-/// or a thread.
+/// First in, first out, in contiguous memory (decision 48). Elements are moved in and moved out, so an element is retained once and released
+/// once. One owner at a time: a lock or a thread.
 struct Deque<Element: Sendable>: ~Copyable, @unchecked Sendable {
     // SAFETY: nothing else refers to the memory, so exclusive access to the queue is exclusive access to the memory.
     private var storage: UnsafeMutablePointer<Element>

@@ -1,7 +1,5 @@
-// A queue with removal from the middle: for changes that a later change cancels, closures that are withdrawn, and frames and waiters that
-// time out. swift-collections has nothing like it (decision 48).
-
-/// First in, first out, and any element can be removed from the middle. Each operation is O(1) amortized.
+/// First in, first out, and any element can be removed from the middle: a change that a later one cancels, a closure that is withdrawn, a frame or a
+/// waiter that times out (decision 48). Each operation is O(1) amortized.
 ///
 /// An element has an index, which is valid until the element leaves the queue, and a ticket, which is valid for good: after the element has
 /// left, the ticket removes nothing.

@@ -1,10 +1,8 @@
-// An array of trivial values that lives as long as its loop. Not `UniqueArray`, which needs Swift 6.2 (decision 48).
-//
 // Lifecycle of the storage: allocated with malloc, moved by realloc, freed in deinit.
 
 import EventLoopLibC
 
-/// A growing array of trivial values, without copy-on-write: no change checks for uniqueness.
+/// A growing array of trivial values (decision 48), without copy-on-write: no change checks for uniqueness.
 ///
 /// It doubles while it is small, and grows by a quarter after that: the memory of 100,000 timers is otherwise nearly half unused. A large
 /// block is moved by the kernel, page by page, without a copy.

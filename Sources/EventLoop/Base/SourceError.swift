@@ -21,7 +21,7 @@ extension RunLoop {
     }
 }
 
-extension RunLoop.SourceError {
+extension RunLoop.SourceError: CustomStringConvertible {
     /// Whether the same call may succeed later, when the process or the system has descriptors or memory again.
     package var isShortage: Bool {
         guard case .system(_, let errno) = self else { return false }
@@ -39,9 +39,7 @@ extension RunLoop.SourceError {
         case .system(_, let errno): errno
         }
     }
-}
 
-extension RunLoop.SourceError: CustomStringConvertible {
     /// One line for a person: what failed, with its descriptor, number or address, and the system's message, such as
     /// `bind 127.0.0.1:80: Permission denied (EACCES)`.
     public var description: String {

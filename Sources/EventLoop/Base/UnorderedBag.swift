@@ -1,8 +1,4 @@
-// A bag of objects, for data that the loop's lock guards. swift-collections has nothing like it (decision 48).
-//
-// Lifecycle of the storage: see PlainList.swift. The bag retains its objects.
-
-/// Retains objects, in no order. Each object stores its index in the bag; the index changes if another object is removed.
+/// Retains objects, in no order (decision 48). Each object stores its index in the bag; the index changes if another object is removed.
 struct UnorderedBag<Object: AnyObject>: ~Copyable, @unchecked Sendable {
     // SAFETY: the owner of the bag guards it: the loop's lock or its thread.
     private var list = PlainList<Unmanaged<Object>>()
