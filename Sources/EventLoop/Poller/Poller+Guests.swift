@@ -105,13 +105,16 @@ extension Poller {
         if waiting && state.collected == 0 && state.outcome.isEmpty { askBesideGuests(waiting: true) }
     }
 
-    /// One call of libevent. Without waiting it ends after two rounds at the latest.
+    /// One call of libevent, which an observer hears of. Without waiting it ends after two rounds at the latest.
     func askBesideGuests(waiting: Bool) { /* DOES CALLOUT, of C libraries only */
-        if let guestObserver = state.guestObserver { return askBesideGuests(waiting: waiting, guestObserver) }
+        assert(state.outcome.isEmpty, "what a call has brought ends the wait")
+        guard let observer = state.guestObserver else { return askUnobserved(waiting: waiting) }
+        let span = observer.willCallGuests(isWaiting: waiting)
         askUnobserved(waiting: waiting)
+        if let span { observer.didCallGuests(span, mayHaveWaited: waiting, wereCalled: state.outcome.contains(.foreign)) }
     }
 
-    func askUnobserved(waiting: Bool) { /* DOES CALLOUT, of C libraries only */
+    private func askUnobserved(waiting: Bool) { /* DOES CALLOUT, of C libraries only */
         _ = state.base.takeMostActiveEvents()
         let ownCallbacks = state.collected
         state.guests!.endedWithRound = false

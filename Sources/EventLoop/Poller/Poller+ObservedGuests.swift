@@ -36,15 +36,4 @@ extension Poller {
         var entry = cplatform_polled(descriptor: set, wanted: Int32(CPLATFORM_READ), ready: 0)
         cplatform_poll(&entry, 1, left)
     }
-
-    /// One call of libevent, which the observer hears of.
-    @inline(never)
-    func askBesideGuests(waiting: Bool, _ observer: any GuestObserver) { /* DOES CALLOUT, of C libraries only */
-        let hadForeign = state.outcome.contains(.foreign)
-        state.outcome.remove(.foreign)
-        let span = observer.willCallGuests(isWaiting: waiting)
-        askUnobserved(waiting: waiting)
-        if let span { observer.didCallGuests(span, mayHaveWaited: waiting, wereCalled: state.outcome.contains(.foreign)) }
-        if hadForeign { state.outcome.insert(.foreign) }
-    }
 }
