@@ -248,13 +248,7 @@ final class Poller {
 
     @inline(never)
     private static func take(_ registration: RegistrationPointer, _ seen: EventFlags) {
-        registration.poller.use { poller in
-            if registration.pointee.isPlain && registration.pointee.collector.pointee.isPlainWait {
-                poller.note(registration, seen.readiness)
-            } else {
-                poller.collect(registration, seen)
-            }
-        }
+        registration.poller.use { $0.collect(registration, seen) }
     }
 
     private func note(_ registration: RegistrationPointer, _ seen: Readiness) {
