@@ -19,7 +19,7 @@
 
 mtype = { starting, waiting, begun, cancelled, dropped }
 
-mtype state = starting;                         /* AwaitedPerform.state */
+mtype state = starting;                         /* WorkTicket.state */
 bool isQueued = false;                          /* under the loop's lock */
 bool isOpen = true;                             /* under the loop's lock */
 bool hasBody = true;                            /* AwaitedPerform.body */
@@ -27,7 +27,7 @@ bool isPerformed = false;
 bool isSuspending = false;                      /* the task is in start */
 byte resumed = 0;
 
-inline move(old, new, hasMoved) {               /* AwaitedPerform.swift: move */
+inline move(old, new, hasMoved) {               /* Work.swift: move */
     atomic {
         if
         :: state == old -> state = new; hasMoved = true

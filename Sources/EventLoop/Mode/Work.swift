@@ -1,5 +1,7 @@
 // Closures that wait to be performed: blocks and the perform family.
 
+import Synchronization
+
 /// A queued closure. `sequence` is its position among all that were queued on the loop.
 struct WorkItem: Sendable {
     var sequence: UInt64
@@ -13,8 +15,13 @@ struct WorkItem: Sendable {
 /// The positions of a queued closure in the queues of its modes, if it may leave them early: it is queued for several modes and performed in one,
 /// or a waiter may withdraw it. Made with the closure, held by its queues.
 @usableFromInline class WorkTicket: @unchecked Sendable {
-    // SAFETY: guarded by the loop's lock; a subclass says so for what it has.
+    // SAFETY: `word` is atomic, and the rest is guarded by the loop's lock; a subclass says so for what it has.
 
+    /// `starting`: the task that awaits the closure does not wait yet. `cancelled`: the waiter has withdrawn the closure, which had not begun.
+    /// The ticket of a closure that nobody waits for never leaves `waiting`.
+    enum State: UInt8, AtomicRepresentable { case starting, waiting, begun, done, cancelled, dropped, abandoned }
+
+    final let word: Atomic<State>
     @exclusivity(unchecked) final private var positions = Positions()
     // SAFETY: the loop's thread, while it performs the closure. The frames around the call hold the ticket, and hold it for ever if the
     // thread ends inside.
@@ -27,15 +34,19 @@ struct WorkItem: Sendable {
         var others: [WorkPosition] = []
     }
 
-    @usableFromInline init() {}
+    init(_ state: State = .waiting) { word = Atomic(state) }
+
+    final var state: State { word.load(ordering: .acquiring) }
+
+    /// False if the state is not `old`.
+    final func move(from old: State, to new: State) -> Bool {
+        word.compareExchange(expected: old, desired: new, ordering: .acquiringAndReleasing).exchanged
+    }
 
     final var first: WorkPosition? { positions.first }
     final var others: [WorkPosition] { positions.others }
 
-    /// False once the closure was withdrawn: it is passed over.
-    var isWaiting: Bool { true }
-
-    /// The loop has ended; the closure will not be performed.
+    /// The loop has refused the closure, or has ended; it will not be performed.
     func workWasDropped() {}
 
     /// The thread has ended inside the closure, which will not return.

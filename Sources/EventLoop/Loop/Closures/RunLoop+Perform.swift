@@ -126,7 +126,7 @@ extension RunLoop {
                 break
             }
             // Withdrawn after the owner took it.
-            if let ticket = item.ticket, !ticket.isWaiting { continue }
+            if let ticket = item.ticket, ticket.state != .waiting { continue }
             isPerformed = true
             counters.sourcesHandled.increment()
             perform(item, mode)

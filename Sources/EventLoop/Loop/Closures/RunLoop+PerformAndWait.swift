@@ -1,7 +1,6 @@
 // Performing on a loop's thread and getting the value back.
 
 internal import CPlatform
-import Synchronization
 
 /// The loop's thread exited before the closure was performed, or inside it.
 public struct RunLoopEnded: Error, Sendable, CustomStringConvertible {
@@ -122,20 +121,16 @@ private final class ClosureResult<R>: @unchecked Sendable {
 
 /// A closure that a thread waits for: performed once, or withdrawn, or dropped with its loop.
 final class PerformRequest: WorkTicket, @unchecked Sendable {
-    // SAFETY: `word` is atomic, and `body` belongs to the thread that moves the word out of `waiting`.
+    // SAFETY: `body` belongs to the thread that moves the state out of `waiting`.
 
-    fileprivate enum State: UInt8, AtomicRepresentable { case waiting, begun, done, dropped, abandoned, cancelled }
-
-    private let word = Atomic(State.waiting)
     private var body: (@Sendable () -> Void)?
     /// Opens when the request is over.
     let latch = Latch()
 
-    init(perform body: @escaping @Sendable () -> Void) { self.body = body }
-
-    fileprivate var state: State { word.load(ordering: .acquiring) }
-
-    override var isWaiting: Bool { state == .waiting }
+    init(perform body: @escaping @Sendable () -> Void) {
+        self.body = body
+        super.init()
+    }
 
     /// The closure for the loop's queue.
     var perform: @Sendable () -> Void { { [self] in begin() } }
@@ -163,10 +158,5 @@ final class PerformRequest: WorkTicket, @unchecked Sendable {
         body = nil
         latch.open()
         return true
-    }
-
-    /// False if the state is not `old`.
-    private func move(from old: State, to new: State) -> Bool {
-        word.compareExchange(expected: old, desired: new, ordering: .acquiringAndReleasing).exchanged
     }
 }
