@@ -2,8 +2,9 @@ import Synchronization
 
 /// One run in progress. Kept for the next run at the same depth, as long as the loop lives.
 final class RunFrame: Sendable {
-    /// Whether the run is in progress, and the stops that it has got. The only part that other threads touch.
+    /// Whether the run is in progress, and the stops that it has got. Other threads touch only this, and read the index of the mode.
     private let stopWord = Atomic<UInt8>(StopWord.idle)
+    let modeIndex = Atomic<Int>(-1)
     let outer: Borrowed<RunFrame>?
 
     private enum StopWord {
@@ -48,6 +49,7 @@ final class RunFrame: Sendable {
     @inline(__always)
     func prepare(_ mode: ModeState, limit: Int64, pollsOnly: Bool, returnsAfterSource: Bool) {
         owned.modeReference = Borrowed(mode, keptBy: .loop)
+        modeIndex.store(mode.index, ordering: .releasing)
         owned.limit = limit
         owned.pollsOnly = pollsOnly
         owned.returnsAfterSource = returnsAfterSource
@@ -65,7 +67,10 @@ final class RunFrame: Sendable {
 
     /// The run begins: from here on it takes stops.
     @inline(__always)
-    func begin() { stopWord.store(StopWord.running, ordering: .releasing) }
+    func begin(inMode index: Int) {
+        modeIndex.store(index, ordering: .relaxed)
+        stopWord.store(StopWord.running, ordering: .releasing)
+    }
 
     /// The run is over. True if a sticky stop came too late to end it; an ordinary one ends with its run.
     @inline(__always)

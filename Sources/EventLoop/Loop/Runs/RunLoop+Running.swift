@@ -113,7 +113,6 @@ extension RunLoop {
         frame.prepare(
             mode, limit: limit, pollsOnly: limit != .max && (limit == .min || limit <= now().nanoseconds),
             returnsAfterSource: returnsAfterSource)
-        let outerMode = runs.enterMode(mode.index)
         let isNested = runs.depth > 1
         // The pending bits were set for another mode, unless only runs of this one came before.
         if owned.modeHistory.turn(to: mode.index, isNested: isNested) { recheckQueues(of: mode) }
@@ -122,7 +121,6 @@ extension RunLoop {
         if !isNested { counters.beginRunning() }
         let result = runPasses(frame, in: mode)
         if !isNested { counters.endWork() }
-        runs.leaveMode(to: outerMode)
         // This run may have taken bits that were set for the outer one.
         if isNested { owned.pending.insert(.recheckQueues) }
         return result

@@ -11,8 +11,6 @@ struct RunStack: ~Copyable, Sendable {
     /// The address of the innermost run's frame; zero outside any run.
     private let innermost = Atomic<UInt>(0)
     private let depthWord = Atomic<Int>(0)
-    /// The index of the innermost run's mode, or -1.
-    private let modeIndexWord = Atomic<Int>(-1)
     /// A sticky stop that waits for the next run.
     private let pendingStop = Atomic<Bool>(false)
     /// Every run ends, however deep: the loop's `RunLoopThread` was stopped.
@@ -29,8 +27,12 @@ struct RunStack: ~Copyable, Sendable {
     @inline(__always)
     var depth: Int { depthWord.load(ordering: .acquiring) }
 
+    /// The index of the innermost run's mode, or -1.
     @inline(__always)
-    var modeIndex: Int { modeIndexWord.load(ordering: .acquiring) }
+    var modeIndex: Int {
+        guard let pointer = UnsafeRawPointer(bitPattern: innermost.load(ordering: .acquiring)) else { return -1 }
+        return Borrowed<RunFrame>(at: pointer, keptBy: .loop).use { $0.modeIndex.load(ordering: .acquiring) }
+    }
 
     @inline(__always)
     var isTerminating: Bool { terminating.load(ordering: .acquiring) }
@@ -69,7 +71,7 @@ struct RunStack: ~Copyable, Sendable {
     @inline(__always)
     borrowing func pushOutermost() -> Borrowed<RunFrame> {
         // First, so that a thread that finds the frame innermost finds it running.
-        outermost.begin()
+        outermost.begin(inMode: -1)
         let frame = Borrowed(outermost, keptBy: .loop)
         // `requestStop` leaves a stop for the next run and then looks here; the run looks for a stop after this store.
         innermost.store(UInt(bitPattern: frame.address), ordering: .sequentiallyConsistent)
@@ -81,7 +83,9 @@ struct RunStack: ~Copyable, Sendable {
     @inline(__always)
     borrowing func pushNested(in depth: Int) -> Borrowed<RunFrame> {
         let frame = innermostFrame.use { $0.inner() }
-        frame.use { $0.begin() }
+        // The current mode is that of the outer run until this one has its own.
+        let outerMode = modeIndex
+        frame.use { $0.begin(inMode: outerMode) }
         innermost.store(UInt(bitPattern: frame.address), ordering: .releasing)
         depthWord.store(depth + 1, ordering: .releasing)
         return frame
@@ -100,23 +104,11 @@ struct RunStack: ~Copyable, Sendable {
         if depth == 0 { return nil }
         let frame = innermostFrame.object
         _ = pop(frame)
-        leaveMode(to: frame.outer?.use { $0.owned.modeReference?.use { $0.index } } ?? -1)
         return frame
     }
 
     /// Keeps a sticky stop for the next run; none is in progress.
     borrowing func keepStop() { pendingStop.store(true, ordering: .sequentiallyConsistent) }
-
-    /// Makes a mode the current one, and returns what `modeIndex` was.
-    @inline(__always)
-    borrowing func enterMode(_ index: Int) -> Int {
-        let outer = modeIndexWord.load(ordering: .relaxed)
-        modeIndexWord.store(index, ordering: .releasing)
-        return outer
-    }
-
-    @inline(__always)
-    borrowing func leaveMode(to outer: Int) { modeIndexWord.store(outer, ordering: .releasing) }
 
     /// Takes the stop of a run, if there is one. Termination stops every run and is not used up.
     @inline(__always)
