@@ -64,7 +64,7 @@ extension RunLoop {
             precondition(
                 maximumMessageSize >= 0 && maximumMessageSize <= Int(Int32.max),
                 "maximumMessageSize must be between 0 and 2,147,483,647 bytes, but is \(maximumMessageSize)")
-            let behavior = try LocalPortBehavior(try PortName(name), maximumMessageSize: maximumMessageSize, descriptorHandler)
+            let behavior = try LocalPortBehavior(try PortName(name), maximumMessageSize: maximumMessageSize, .init(call: descriptorHandler))
             self.behavior = behavior
             self.name = name
             self.maximumMessageSize = maximumMessageSize
@@ -81,7 +81,10 @@ extension RunLoop {
 
 /// What the loop does with a port.
 private final class LocalPortBehavior: SourceBehavior {
-    typealias Handler = @Sendable (RunLoop.LocalMessagePort, Int32, [UInt8], RunLoop.PassedDescriptors) -> [UInt8]?
+    /// A structure: each access under the lock would wrap a bare closure once more.
+    struct Handler: Sendable {
+        let call: @Sendable (RunLoop.LocalMessagePort, Int32, [UInt8], RunLoop.PassedDescriptors) -> [UInt8]?
+    }
 
     let server: PortServer
     private let name: PortName
@@ -89,7 +92,7 @@ private final class LocalPortBehavior: SourceBehavior {
     /// Nil once the port is finished.
     private let handler: LoopLock<Handler?>
 
-    init(_ name: PortName, maximumMessageSize: Int, _ handler: @escaping Handler) throws(RunLoop.PortError) {
+    init(_ name: PortName, maximumMessageSize: Int, _ handler: Handler) throws(RunLoop.PortError) {
         server = try PortServer(name, maximumLength: maximumMessageSize)
         do { identity = try FileIdentity.pollable(server.set.set).identity } catch {
             server.withdraw()
@@ -109,7 +112,7 @@ private final class LocalPortBehavior: SourceBehavior {
         let hasServed = server.serve { frame, passed throws(PortServer.NotHandled) in
             // An invalid port does not call its handler; messages that were read before are dropped with their connections.
             guard port.isValid, let handler else { throw PortServer.NotHandled() }
-            return handler(port, frame.id, frame.body, passed)
+            return handler.call(port, frame.id, frame.body, passed)
         }
         if server.hasLostName { end(port) }
         return hasServed

@@ -126,14 +126,14 @@ private final class ThreadLife: Sendable {
     let started = Latch()
     let ended = ThreadEnd()
     let outcome = LoopLock<Result<RunLoop, any Error>?>(nil)
-    private let setup: LoopLock<(@Sendable (RunLoop) throws -> ThreadStages)?>
+    private let setup: HandlerSlot<@Sendable (RunLoop) throws -> ThreadStages>
     /// Changed on the thread only.
     private let drainLimit: LoopLock<DrainLimit>
 
     init(name: String, drainLimit: Duration, setup: @escaping @Sendable (RunLoop) throws -> ThreadStages) {
         self.name = name
         self.drainLimit = LoopLock(DrainLimit(duration: drainLimit))
-        self.setup = LoopLock(setup)
+        self.setup = HandlerSlot(setup)
     }
 
     func start(stackSize: Int?) throws {
@@ -165,7 +165,7 @@ private final class ThreadLife: Sendable {
         var stages: ThreadStages
         do {
             try loop.prepareDefaultMode()
-            let setup = setup.withLock { $0.take()! }  // taken once, and released when it has returned
+            let setup = setup.take()!  // taken once, and released when it has returned
             stages = try setup(loop)
         } catch {
             return begin(.failure(error))
