@@ -5,8 +5,8 @@ import Synchronization
 /// The batch of changes that the owner carries out. Owning thread only.
 struct ChangeBatch: ~Copyable {
     private(set) var isApplying = false
-    /// How many changes the batch has left; nil before the first.
-    fileprivate var left: Int?
+    /// How many changes the batch has left; nil for all that are queued when it takes the next one.
+    private var left: Int?
     /// Sources that turned out not to be watchable.
     private var failures = Deque<(source: RunLoop.Source, error: RunLoop.SourceError)>()
     /// How deep the innermost run is in which sources are being failed; nil if none are.
@@ -15,7 +15,14 @@ struct ChangeBatch: ~Copyable {
     /// The thread ends inside a batch.
     mutating func abandon() { (isApplying, failingDepth) = (false, nil) }
 
-    mutating func begin() { (isApplying, left) = (true, nil) }
+    /// Begins a batch of what is queued, and holds back failures until `end`. False if one is in progress, which then goes on with what is queued
+    /// now.
+    @discardableResult
+    mutating func begin() -> Bool {
+        defer { (isApplying, left) = (true, nil) }
+        return !isApplying
+    }
+
     mutating func end() { isApplying = false }
 
     /// Whether the batch has another change; counts it. `queued`: how many the queue has.
@@ -24,12 +31,6 @@ struct ChangeBatch: ~Copyable {
         if left <= 0 || queued == 0 { return false }
         self.left = left - 1
         return true
-    }
-
-    /// Holds back the failures of what `body` does, as while changes are applied. True if the caller must fail the sources now.
-    mutating func beginHoldingFailures() -> Bool {
-        defer { isApplying = true }
-        return !isApplying
     }
 
     /// Holds back a failure until the batch is over. False if there is none.
@@ -73,13 +74,8 @@ extension RunLoop {
     }
 
     private func applyBatch() {
-        if owned.changeBatch.isApplying {
-            // A nested call: the batch goes on until it has carried out what is queued now.
-            owned.changeBatch.left = shared.withLock { $0.changes.count }
-            return
-        }
+        guard owned.changeBatch.begin() else { return }
         owned.pending.remove(.changes)
-        owned.changeBatch.begin()
         while let change = shared.withLock({ takeChange(&$0) }) {  // ends: with the batch
             apply(change)
             // Released at the safe point: the queue may have held the last reference.
@@ -160,7 +156,7 @@ extension RunLoop {
             return shared.changes.isEmpty
         }
         if !isNext { return applyQueuedChanges() }
-        _ = owned.changeBatch.beginHoldingFailures()
+        owned.changeBatch.begin()
         updateRegistrations(membership)
         owned.changeBatch.end()
         leaveFailures()
@@ -238,7 +234,7 @@ extension RunLoop {
 
     /// Carries out a change of the owner's own that was not queued. `modes`: those that the source has gained.
     func applyAtOnce(_ change: SourceChange, modes: ModeSet = ModeSet(), isDead: Bool = false) { /* DOES CALLOUT */
-        _ = owned.changeBatch.beginHoldingFailures()
+        owned.changeBatch.begin()
         if isDead { applyEnd(of: change.membership) } else { apply(change, modes: modes) }
         owned.changeBatch.end()
         if owned.changeBatch.hasFailures { failSources() }

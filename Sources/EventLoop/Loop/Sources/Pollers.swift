@@ -21,7 +21,9 @@ extension RunLoop {
                 if !isReserved { Reserve.complete() }
                 return poller
             } catch {
-                guard error.isShortage else { preconditionFailure("no event base could be made for run loop mode \"\(mode.name)\": \(error)") }
+                guard error.isShortage else {
+                    preconditionFailure("no event base could be made for run loop mode \"\(mode.name)\": \(error)")
+                }
             }
         }
         return nil
@@ -30,7 +32,7 @@ extension RunLoop {
     /// Has the kernel watch for many sources. Those that fail are failed after the walk: their last callouts may take others of the list
     /// out of the mode.
     func registerAll(_ memberships: [SourceMembership], in mode: ModeState) { /* DOES CALLOUT */
-        let isOutermost = owned.changeBatch.beginHoldingFailures()
+        let isOutermost = owned.changeBatch.begin()
         for membership in memberships { register(membership, in: mode) }
         if isOutermost {
             owned.changeBatch.end()
