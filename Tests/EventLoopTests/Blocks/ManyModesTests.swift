@@ -29,7 +29,7 @@ private func steps(_ kind: Kind, _ count: Int) throws -> Int {
             case .block: loop.performBlock(inModes: modes) { performed.increment() }
             case .waiter, .withdrawnInOrder, .withdrawnFromTheEnd:
                 let request = PerformRequest(perform: { performed.increment() })
-                #expect(loop.enqueuePerform(modes, request.perform, CreationSite(#fileID, #line), request))
+                #expect(loop.enqueueClosure(.perform, modes, request.perform, CreationSite(#fileID, #line), request))
                 requests.append(request)
             }
         }

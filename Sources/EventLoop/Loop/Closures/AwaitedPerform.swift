@@ -30,7 +30,7 @@ import Synchronization
         let site = CreationSite(file, line)
         content.continuation = continuation
         guard move(from: .starting, to: .waiting) else { return fail(CancellationError(), in: .cancelled) }
-        guard loop.enqueuePerform(modes, { [self] in perform() }, site, self) else { return workWasDropped() }
+        guard loop.enqueueClosure(.perform, modes, { [self] in perform() }, site, self) else { return workWasDropped() }
         // If it was cancelled before it was queued, the cancelling thread did not find it in the queue.
         if state == .cancelled { loop.dequeue(self) }
     }

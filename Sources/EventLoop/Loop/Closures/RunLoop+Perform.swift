@@ -14,7 +14,7 @@ extension RunLoop {
         inModes modes: [Mode] = Mode.onlyCommon, file: StaticString = #fileID, line: UInt = #line, _ body: @escaping @Sendable () -> Void
     ) -> Bool {
         let site = CreationSite(file, line)
-        return enqueuePerform(modes, body, site, Self.ticket(for: modes)) || refuseClosure(site)
+        return enqueueClosure(.perform, modes, body, site) || refuseClosure(site)
     }
 
     /// The same in the common modes. A function of its own, because passing a list of modes, even of one, costs more than the closure.
@@ -43,21 +43,15 @@ extension RunLoop {
     ) -> Bool {
         let parcel = Parcel(value)
         let site = CreationSite(file, line)
-        return enqueuePerform(modes, { body(parcel.take()) }, site, Self.ticket(for: modes)) || refuseClosure(site)
+        return enqueueClosure(.perform, modes, { body(parcel.take()) }, site) || refuseClosure(site)
     }
 
-    /// Queues for step 4. False when the loop takes no more.
-    func enqueuePerform(_ modes: [Mode], _ body: @escaping @Sendable () -> Void, _ site: CreationSite, _ ticket: WorkTicket?) -> Bool {
-        let isAccepted = enqueueClosure(modes, body, site, ticket, .perform)
-        if isAccepted && !modes.isEmpty { notify(.performs) }
-        return isAccepted
-    }
-
-    /// Queues a closure, and notifies nobody. False when the loop takes no more.
+    /// Queues a closure. A perform wakes the loop. `ticket`: of somebody who waits for it. False when the loop takes no more.
     func enqueueClosure(
-        _ modes: [Mode], _ body: @escaping @Sendable () -> Void, _ site: CreationSite, _ ticket: WorkTicket?, _ kind: ClosureKind
+        _ kind: ClosureKind, _ modes: [Mode], _ body: @escaping @Sendable () -> Void, _ site: CreationSite, _ ticket: WorkTicket? = nil
     ) -> Bool {
         let posted = RecordedPosts.present
+        let ticket = ticket ?? (modes.count > 1 ? WorkTicket() : nil)
         let sequence =
             shared.withLockIfOwn { shared -> UInt64? in
                 if shared.phase != .open { return nil }
@@ -67,6 +61,7 @@ extension RunLoop {
             } ?? nil
         guard let sequence else { return false }
         if posted != 0 { RecordedPosts.record(to: id, FlowKey.closure(sequence), at: posted) }
+        if kind == .block { waker.mark(.blocks) } else if !modes.isEmpty { notify(.performs) }
         return true
     }
 
@@ -154,9 +149,6 @@ extension RunLoop {
         notifyIfElsewhere(.wake)
     }
 
-    /// The ticket of a closure that nobody waits for; nil if it is queued for one mode.
-    static func ticket(for modes: [Mode]) -> WorkTicket? { modes.count > 1 ? WorkTicket() : nil }
-
     // MARK: Blocks: closures that are queued without waking anybody (CFRunLoopPerformBlock)
 
     /// Queues a block as CFRunLoopPerformBlock does: it wakes nobody and is not a handled source, but a loop does not sleep over it.
@@ -168,9 +160,7 @@ extension RunLoop {
         inModes modes: [Mode] = Mode.onlyDefault, file: StaticString = #fileID, line: UInt = #line, _ block: @escaping @Sendable () -> Void
     ) -> Bool {
         let site = CreationSite(file, line)
-        guard enqueueClosure(modes, block, site, Self.ticket(for: modes), .block) else { return refuseClosure(site) }
-        waker.mark(.blocks)
-        return true
+        return enqueueClosure(.block, modes, block, site) || refuseClosure(site)
     }
 
     /// Performs the jobs of actors and tasks, then the blocks, that were queued for the mode when this begins: what they queue waits for the

@@ -40,7 +40,7 @@ extension RunLoop {
         try withoutActuallyEscaping(body) { body in
             let context = contextOfClosure(body)
             let request = PerformRequest(perform: { result.run(body) })
-            guard enqueuePerform(modes, request.perform, CreationSite(file, line), request) else {
+            guard enqueueClosure(.perform, modes, request.perform, CreationSite(file, line), request) else {
                 request.withdraw()
                 throw RunLoopEnded()
             }

@@ -6,7 +6,7 @@ extension RunLoop {
     func performIfPossible(
         inModes modes: [Mode] = Mode.onlyCommon, file: StaticString = #fileID, line: UInt = #line, _ body: @escaping @Sendable () -> Void
     ) -> Bool {
-        enqueuePerform(modes, body, CreationSite(file, line), Self.ticket(for: modes))
+        enqueueClosure(.perform, modes, body, CreationSite(file, line))
     }
 
     /// Returns false, the result of a call whose closure the loop does not take.
