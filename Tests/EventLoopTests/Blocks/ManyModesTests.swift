@@ -22,18 +22,19 @@ private func steps(_ kind: Kind, _ count: Int) throws -> Int {
         let modes: [RunLoop.Mode] = [.default, "second"]
         let performed = Box(0)
         let before = loop.workSteps
-        var requests: [PerformRequest] = []
+        var requests: [PerformRequest<Void>] = []
         for _ in 0..<count {
             switch kind {
             case .perform: loop.perform(inModes: modes) { performed.increment() }
             case .block: loop.performBlock(inModes: modes) { performed.increment() }
             case .waiter, .withdrawnInOrder, .withdrawnFromTheEnd:
-                let request = PerformRequest(perform: { performed.increment() })
-                #expect(loop.enqueueClosure(.perform, modes, request.perform, CreationSite(#fileID, #line), request))
+                let request = PerformRequest<Void> { performed.increment() }
+                let isQueued = loop.enqueueClosure(.perform, modes, { request.perform() }, CreationSite(#fileID, #line), request)
+                #expect(isQueued)
                 requests.append(request)
             }
         }
-        let withdrawn: [PerformRequest] =
+        let withdrawn: [PerformRequest<Void>] =
             switch kind {
             case .withdrawnInOrder: requests
             case .withdrawnFromTheEnd: Array(requests.reversed())

@@ -1,6 +1,7 @@
 // Performing on a loop's thread and getting the value back.
 
 internal import CPlatform
+import Synchronization
 
 /// The loop's thread exited before the closure was performed, or inside it.
 public struct RunLoopEnded: Error, Sendable, CustomStringConvertible {
@@ -35,12 +36,12 @@ extension RunLoop {
             if hasEnded.load(ordering: .relaxed) { throw RunLoopEnded() }
             return try body()
         }
-        let result = ClosureResult<R>()
         // The request releases the closure before it opens its latch, so the closure does not outlive this call.
-        try withoutActuallyEscaping(body) { body in
+        // SAFETY: the closure's value is sent, and has come here only.
+        nonisolated(unsafe) let value = try withoutActuallyEscaping(body) { body -> R in
             let context = contextOfClosure(body)
-            let request = PerformRequest(perform: { result.run(body) })
-            guard enqueueClosure(.perform, modes, request.perform, CreationSite(file, line), request) else {
+            let request = PerformRequest(body)
+            guard enqueueClosure(.perform, modes, { request.perform() }, CreationSite(file, line), request) else {
                 request.withdraw()
                 throw RunLoopEnded()
             }
@@ -56,8 +57,9 @@ extension RunLoop {
             // `withoutActuallyEscaping` traps if the closure is referenced elsewhere, and the frames of an abandoned thread reference it.
             if request.state == .abandoned { cplatform_release_all_but_one(context) }
             if request.state != .done { throw RunLoopEnded() }
+            return try request.takeValue()
         }
-        return try result.take()
+        return value
     }
 
     /// As `performAndWait`, suspending instead of blocking.
@@ -103,44 +105,34 @@ private struct ClosureWords<R> {
     let body: @Sendable () throws -> sending R
 }
 
-/// Where the value of a closure is left for the thread that waits.
-private final class ClosureResult<R>: @unchecked Sendable {
-    // SAFETY: written on the owning thread before the waiter wakes, read by the waiter after; the latch's lock or the continuation
-    // orders the two.
-    private var value: Result<R, any Error>?
-
-    func run(_ body: () throws -> sending R) {
-        do { value = .success(try body()) } catch { value = .failure(error) }
-    }
-
-    func take() throws -> sending R {
-        nonisolated(unsafe) let taken = value.take()!  // SAFETY: the closure has returned
-        return try taken.get()
-    }
-}
-
 /// A closure that a thread waits for: performed once, or withdrawn, or dropped with its loop.
-final class PerformRequest: WorkTicket, @unchecked Sendable {
-    // SAFETY: `body` belongs to the thread that moves the state out of `waiting`.
+final class PerformRequest<Value>: WorkTicket, @unchecked Sendable {
+    // SAFETY: `body` belongs to the thread that moves the state out of `waiting`. That thread writes `result` before it opens the latch, and the
+    // waiter reads it afterwards.
 
-    private var body: (@Sendable () -> Void)?
+    private var body: (@Sendable () throws -> sending Value)?
     /// Opens when the request is over.
     let latch = Latch()
+    private var result: Result<Value, any Error>?
 
-    init(perform body: @escaping @Sendable () -> Void) {
+    init(_ body: @escaping @Sendable () throws -> sending Value) {
         self.body = body
         super.init()
     }
 
-    /// The closure for the loop's queue.
-    var perform: @Sendable () -> Void { { [self] in begin() } }
-
-    private func begin() { /* DOES CALLOUT */
+    /// Called by the loop, at the closure's turn.
+    func perform() { /* DOES CALLOUT */
         guard move(from: .waiting, to: .begun) else { return }
         var body = self.body.take()
-        body!()  // it is there until the request is over
+        do { result = .success(try body!()) } catch { result = .failure(error) }  // it is there until the request is over
         body = nil
         end(.done, from: .begun)
+    }
+
+    /// Returns or throws what the closure has, when the request is done. Called once.
+    func takeValue() throws -> sending Value {
+        nonisolated(unsafe) let taken = result.take()!  // SAFETY: the closure has returned
+        return try taken.get()
     }
 
     /// True when the closure had not begun, and will not.
