@@ -75,7 +75,8 @@ struct LockedLoop: ~Copyable, Sendable {
 
 /// The state of a loop that only its own thread touches. A struct that cannot be copied, so every access is in place.
 struct LoopOwned: ~Copyable {
-    var pending = PendingWork()
+    /// The bits that the owner has taken from the waker and not handled yet. Changed by `formUnion` and `subtract`, which need no branch.
+    var pending = Attention()
     var modeHistory = ModeHistory()
     var changeBatch = ChangeBatch()
     /// Items whose last use has ended; their last callouts are made at the next safe point, one at a time, so that a run nested in one of them

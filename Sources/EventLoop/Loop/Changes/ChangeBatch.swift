@@ -69,13 +69,13 @@ extension RunLoop {
 
     /// After changes without a callout.
     private func leaveFailures() {
-        if owned.changeBatch.hasFailures { owned.pending.insert(.changes) }
+        if owned.changeBatch.hasFailures { owned.pending.formUnion(.changes) }
         didChangeSleep()
     }
 
     private func applyBatch() {
         guard owned.changeBatch.begin() else { return }
-        owned.pending.remove(.changes)
+        owned.pending.subtract(.changes)
         while let change = shared.withLock({ takeChange(&$0) }) {  // ends: with the batch
             apply(change)
             // Released at the safe point: the queue may have held the last reference.
@@ -96,7 +96,7 @@ extension RunLoop {
     private func takeChange(_ shared: inout LoopShared) -> TakenChange? {
         guard owned.changeBatch.takeOne(of: shared.changes.count) else {
             // The next pass begins with the rest, without sleeping.
-            if !shared.changes.isEmpty { owned.pending.insert(.changes) }
+            if !shared.changes.isEmpty { owned.pending.formUnion(.changes) }
             return nil
         }
         var taken = TakenChange(change: shared.changes.popFirst())
@@ -126,7 +126,7 @@ extension RunLoop {
             fail(source, error)
         }
         owned.changeBatch.failingDepth = outerDepth
-        if owned.changeBatch.hasFailures { owned.pending.insert(.changes) }
+        if owned.changeBatch.hasFailures { owned.pending.formUnion(.changes) }
     }
 
     /// Carries out a change of the owner's own at once, after all that are queued; from another thread, queues it and wakes the owner.
@@ -269,14 +269,14 @@ extension RunLoop {
     @inline(__always)
     func finishLater(_ item: FinishedItem) {
         owned.ended.append(item)
-        owned.pending.insert(.finishing)
+        owned.pending.formUnion(.finishing)
     }
 
     /// Makes the last callouts of items that have ended, and releases their handlers.
     ///
     /// A source stays on the list until its last `onInvalidation` closure is taken: a run that is nested in one of its callouts makes the others.
     func finishItems() { /* DOES CALLOUT */
-        owned.pending.remove(.finishing)
+        owned.pending.subtract(.finishing)
         while let item = owned.ended.withFirst({ copy $0 }) {  // ends: each item ends once
             if case .source(let source) = item, source.hasInvalidationBodies {
                 source.releaseHandlers()

@@ -121,7 +121,7 @@ extension RunLoop {
     /// Runs the jobs that were queued when this begins (rule 15.1), unless a job is on the stack: one inside the other would break the isolation of
     /// their actor.
     func performJobs(in mode: ModeState) { /* DOES CALLOUT */
-        owned.pending.remove(.jobs)
+        owned.pending.subtract(.jobs)
         if owned.jobs.isRunning || !mode.isCommon.load(ordering: .acquiring) { return }
         performJobBatch(mode) { if hasPendingWork { carryOutPendingChanges(mode) } }
     }
@@ -143,7 +143,7 @@ extension RunLoop {
     /// Whether nothing but jobs and messages keeps the thread from sleeping, and the kernel was asked a moment ago. A pass that has no more
     /// to do than a short job would otherwise spend most of its time on asking. Nobody observes the sleep then, or step 5 would have asked.
     var mayPutOffPolling: Bool {
-        let bits = owned.pending.bits.subtracting(.observed)
+        let bits = owned.pending.subtracting(.observed)
         if bits.isEmpty || !bits.isSubset(of: [.jobs, .messages]) { return false }
         return owned.jobs.hasPolledLately()
     }

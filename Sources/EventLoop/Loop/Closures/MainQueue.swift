@@ -49,10 +49,10 @@ extension RunLoop {
             _ = read(cplatform_main_queue_descriptor(), &count, MemoryLayout<UInt64>.size)
         }
         if owned.mainQueue.isDraining {
-            owned.pending.insert(.mainQueueDrain)
+            owned.pending.formUnion(.mainQueueDrain)
             return false
         }
-        owned.pending.remove(.mainQueueDrain)
+        owned.pending.subtract(.mainQueueDrain)
         owned.mainQueue.isDraining = true
         defer { owned.mainQueue.isDraining = false }
         let span = openSpan(mode, CalloutItem(kind: .mainQueue))

@@ -90,7 +90,7 @@ extension RunLoop {
     /// One at a time from the owner's queues, so that a run nested in one of them performs the rest. Closures with a ticket stay under the lock
     /// until their turn, where a run nested in another of their modes finds them, and their waiters take them back.
     private func performQueued(in mode: ModeState) -> Bool { /* DOES CALLOUT */
-        owned.pending.remove(.performs)
+        owned.pending.subtract(.performs)
         let isCommon = mode.isCommon.load(ordering: .acquiring)
         // The last sequence number so far, and that of the first closure with a ticket.
         let (last, firstTicketed) = shared.withLock { shared -> (UInt64, UInt64) in
@@ -176,7 +176,7 @@ extension RunLoop {
         takeAttention(mode)
         if owned.pending.contains(.jobs) { performJobs(in: mode) }
         guard owned.pending.contains(.blocks) else { return false }
-        owned.pending.remove(.blocks)
+        owned.pending.subtract(.blocks)
         var batch = WorkQueue()
         swap(&batch, &owned.spareBlocks)
         let hasMore = shared.withLock { _ in takeBlocksLocked(mode, &batch) }

@@ -133,7 +133,7 @@ extension RunLoop {
         wakeInHost()
         takeAttention(hosted.mode)
         // In a handler, the wake-up is for the outer run.
-        if runs.depth == 0 { owned.pending.remove(.wake) }
+        if runs.depth == 0 { owned.pending.subtract(.wake) }
         _ = hosted.mode.owned.poller?.poll()
         sleepInHost()
     }
@@ -142,7 +142,7 @@ extension RunLoop {
     @inline(never)
     func prepareUnusualRun(_ name: Mode) -> Bool {
         if hasEnded.load(ordering: .relaxed) { return false }
-        if waker.untaken.union(owned.pending.bits).contains(.observers) { takeObservers() }
+        if waker.untaken.union(owned.pending).contains(.observers) { takeObservers() }
         if owned.hosting.isStepping {
             owned.hosting.isStepping = false
         } else if runs.depth == 0 {
@@ -159,7 +159,7 @@ extension RunLoop {
     func finishUnusualRun() { /* DOES CALLOUT */
         endObservedRun()
         if owned.hosting.isEmpty { return }
-        owned.pending.insert(.recheckQueues)
+        owned.pending.formUnion(.recheckQueues)
         if runs.depth == 0 || runs.depth == owned.hosting.depth { sleepInHost() }
     }
 
@@ -203,7 +203,7 @@ extension RunLoop {
         if owned.hosting.isMakingCallouts || owned.hosting.isEmpty { return }
         shared.preconditionOurs()
         // The bits that are taken below may be for the mode of the run in progress.
-        defer { if runs.depth > 0 { owned.pending.insert(.recheckQueues) } }
+        defer { if runs.depth > 0 { owned.pending.formUnion(.recheckQueues) } }
         if callsOut {
             makeCalloutsBeforeSleep()
             // A callout may have invalidated the last of them.
@@ -220,7 +220,7 @@ extension RunLoop {
         // The pending bits may be those of another mode. The next run of another one, or of one of several, looks into the queues again, too.
         let isTurn = owned.modeHistory.turn(to: severalModes ? -1 : owned.hosting.modes[0].mode.index, isNested: runs.depth > 0)
         for hosted in owned.hosting.modes {
-            if severalModes || isTurn { owned.pending.insert(.recheckQueues) }
+            if severalModes || isTurn { owned.pending.formUnion(.recheckQueues) }
             guard hasReasonToStep(hosted.mode) else { continue }
             // The channel is in the bases of all hosted modes, so it cannot wake one of them.
             if severalModes { hosted.mode.owned.poller?.armDeadline(1) } else { waker.wakeIfAsleep() }
@@ -250,8 +250,8 @@ extension RunLoop {
         if waitsForDrain && servesMainQueue(in: mode) { return true }
         // In a handler, the wake-up is for the outer run.
         let isOwed = runs.depth > 0 && owned.pending.contains(.wake)
-        if isOwed { owned.pending.remove(.wake) }
-        defer { if isOwed { owned.pending.insert(.wake) } }
+        if isOwed { owned.pending.subtract(.wake) }
+        defer { if isOwed { owned.pending.formUnion(.wake) } }
         return hasPendingWork && isReasonPending(mode)
     }
 

@@ -31,7 +31,7 @@ extension RunLoop {
     /// The wishes of observers have changed.
     @inline(never)
     func takeObservers() {
-        owned.pending.remove(.observers)
+        owned.pending.subtract(.observers)
         guard let observation = observation.load() else { return }
         let isWanted = observation.takeWishes()
         if isWanted != isObserved {
@@ -39,7 +39,7 @@ extension RunLoop {
             owned.hosting.pass = nil
             owned.observation = isWanted ? Borrowed(observation, keptBy: .loop) : nil
             owned.observationCount &+= 1
-            if isWanted { owned.pending.insert(.observed) } else { owned.pending.remove(.observed) }
+            if isWanted { owned.pending.formUnion(.observed) } else { owned.pending.subtract(.observed) }
             modeTable.forEach { if let poller = $0.owned.poller { observeGuests(of: poller) } }
             updateRunsAreUnusual()
         }

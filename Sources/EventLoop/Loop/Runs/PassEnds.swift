@@ -12,13 +12,13 @@ extension RunLoop {
     package func callAtEndOfPass(_ listener: any PassEndListener) -> Bool {
         if runs.depth == 0 { return false }
         owned.passEnds.append(listener)
-        owned.pending.insert(.passEnd)
+        owned.pending.formUnion(.passEnd)
         return true
     }
 
     @inline(never)
     func callPassEndListeners() { /* DOES CALLOUT */
-        owned.pending.remove(.passEnd)
+        owned.pending.subtract(.passEnd)
         // One at a time, so that a nested run calls those that are left. Ends: a listener asks again only when a task has written again, and no
         // task runs here.
         while !owned.passEnds.isEmpty { owned.passEnds.popFirst().passWillEnd() }

@@ -73,7 +73,7 @@ extension RunLoop {
     { /* DOES CALLOUT */
         let result = runIfNotEmpty(frame, name, limit, returnsAfterSource)
         if runs.pop(frame) { passOnStickyStop() }
-        if outer.contains(.wasWoken) { owned.pending.insert(.wake) }
+        if outer.contains(.wasWoken) { owned.pending.formUnion(.wake) }
         if runsAreUnusual.load(ordering: .relaxed) { finishUnusualRun() }
         if outer.contains(.isInWait) { resumeWait() }
         return result
@@ -122,7 +122,7 @@ extension RunLoop {
         let result = runPasses(frame, in: mode)
         if !isNested { counters.endWork() }
         // This run may have taken bits that were set for the outer one.
-        if isNested { owned.pending.insert(.recheckQueues) }
+        if isNested { owned.pending.formUnion(.recheckQueues) }
         return result
     }
 
@@ -158,7 +158,7 @@ extension RunLoop {
     /// runs further out have given theirs back when that one began.
     private func suspendOuterRun() -> SuspendedRun {
         runs.innermostFrame.use { returnUnserved(of: $0) }
-        if waker.untaken.contains(.wake) { owned.pending.insert(.wake) }
+        if waker.untaken.contains(.wake) { owned.pending.formUnion(.wake) }
         var outer: SuspendedRun = owned.pending.contains(.wake) ? .wasWoken : SuspendedRun()
         if !waker.isWorking {
             suspendWait()
@@ -193,7 +193,7 @@ extension RunLoop {
     @inline(never)
     private func beginPassWithPendingWork(_ mode: ModeState) { /* DOES CALLOUT */
         takeAttention(mode)
-        owned.pending.remove(.wake)
+        owned.pending.subtract(.wake)
         if isObserved { beginObservedPass(mode) }
         carryOutPendingEnds()
     }

@@ -96,7 +96,7 @@ extension RunLoop {
     @inline(__always)
     func performSignaled(_ frame: RunFrame, _ mode: ModeState) -> Bool { /* DOES CALLOUT */
         let generation = removals.generation
-        owned.pending.remove(.signals)
+        owned.pending.subtract(.signals)
         _ = shared.lockValue()
         let single = mode.locked.signaled.takeSingle(inMode: mode.index)
         shared.unlock()
@@ -165,7 +165,7 @@ extension RunLoop {
                 mode.enqueueSignalLocked(of: membership)
             }
         }
-        owned.pending.insert(.signals)
+        owned.pending.formUnion(.signals)
     }
 
     // MARK: Ports (step 9)
@@ -176,7 +176,7 @@ extension RunLoop {
         // A removal before this takes the port out of the list; a later one changes the generation.
         let generation = removals.generation
         if hasPendingWork { carryOutPendingChanges(mode) }
-        owned.pending.remove(.messages)
+        owned.pending.subtract(.messages)
         var isHandled = false
         var isLeft = false
         owned.messageSteps += 1
@@ -192,7 +192,7 @@ extension RunLoop {
                 break
             }
         }
-        if isLeft { owned.pending.insert(.messages) }
+        if isLeft { owned.pending.formUnion(.messages) }
         return isHandled
     }
 

@@ -38,24 +38,10 @@ struct Attention: OptionSet {
     static let forEvents: Attention = [.messages, .mainQueueDrain]
     /// All but `observed`, which stays while the loop is observed: for steps that do nothing for observers.
     static let forSteps = Attention(rawValue: ~observed.rawValue)
-}
-
-/// The bits that the owner has taken from the waker and not handled yet. Owning thread only.
-struct PendingWork {
-    private(set) var bits = Attention()
-
-    @inline(__always)
-    func contains(_ bit: Attention) -> Bool { bits.contains(bit) }
 
     /// Whether step 9 has something that the wait did not report.
     @inline(__always)
-    var hasEvents: Bool { !bits.isDisjoint(with: .forEvents) }
-
-    @inline(__always)
-    mutating func insert(_ new: Attention) { bits.formUnion(new) }
-
-    @inline(__always)
-    mutating func remove(_ bit: Attention) { bits.subtract(bit) }
+    var hasEvents: Bool { !isDisjoint(with: .forEvents) }
 }
 
 // MARK: - The owner's pending work
@@ -64,11 +50,11 @@ extension RunLoop {
     /// Whether any bit is set that the owner has not handled. Most steps of most passes test this and do nothing else. What they do
     /// otherwise is out of line, because a short way to the kernel and back is a fast one.
     @inline(__always)
-    var hasPendingWork: Bool { !waker.untaken.union(owned.pending.bits).isEmpty }
+    var hasPendingWork: Bool { !waker.untaken.union(owned.pending).isEmpty }
 
     /// Whether one of these bits is set: for a step that does nothing for others.
     @inline(__always)
-    func hasWork(_ bits: Attention) -> Bool { !waker.untaken.union(owned.pending.bits).isDisjoint(with: bits) }
+    func hasWork(_ bits: Attention) -> Bool { !waker.untaken.union(owned.pending).isDisjoint(with: bits) }
 
     /// Takes the bits that others have set. If a run of another mode has begun or ended since, looks into the queues as well.
     @inline(__always)
@@ -79,11 +65,11 @@ extension RunLoop {
     @inline(never)
     private func takePresentAttention(_ mode: ModeState) {
         if owned.pending.contains(.recheckQueues) {
-            owned.pending.remove(.recheckQueues)
-            owned.pending.insert(queuedWork(mode))
+            owned.pending.subtract(.recheckQueues)
+            owned.pending.formUnion(queuedWork(mode))
         }
         if waker.untaken.isEmpty { return }
-        owned.pending.insert(waker.takeAll())
+        owned.pending.formUnion(waker.takeAll())
         // First, so that work that was queued after an observation began is observed.
         if owned.pending.contains(.observers) { takeObservers() }
     }
@@ -93,9 +79,9 @@ extension RunLoop {
     func recheckQueues(of mode: ModeState) {
         let counts = (own: mode.queueings, common: common.queueings)
         if counts == mode.owned.emptyAt && mode.performing.isEmpty && common.performing.isEmpty && owned.ended.isEmpty {
-            owned.pending.remove(.recheckQueues)
+            owned.pending.subtract(.recheckQueues)
         } else {
-            owned.pending.insert(.recheckQueues)
+            owned.pending.formUnion(.recheckQueues)
         }
     }
 
@@ -169,10 +155,10 @@ extension RunLoop {
     func isReasonPending(_ mode: ModeState) -> Bool {
         takeAttention(mode)
         if owned.pending.contains(.wake) || owned.pending.contains(.changes) { return true }
-        if owned.pending.bits.isDisjoint(with: .queues) { return false }
+        if owned.pending.isDisjoint(with: .queues) { return false }
         // These bits may concern other modes. Producers set them again, and a run of another mode rechecks the queues.
-        owned.pending.remove(.queues)
-        owned.pending.insert(queuedWork(mode))
-        return !owned.pending.bits.isDisjoint(with: .queues)
+        owned.pending.subtract(.queues)
+        owned.pending.formUnion(queuedWork(mode))
+        return !owned.pending.isDisjoint(with: .queues)
     }
 }
