@@ -19,7 +19,7 @@
  *   FAULT_OBSERVER_COUNT   an observer is counted before it is off the list
  */
 
-byte removals = 0;                              /* RemovalCount */
+byte removals = 0;                              /* RunLoop.removals */
 bool isLocked = false;                          /* LoopShared */
 
 /* A source that the kernel watches. */

@@ -21,7 +21,8 @@ public final class RunLoop: Sendable {
     let modeTable: ModeTable
     /// The closures and counts of all common modes: the table's.
     let common: ClosureQueues
-    let removals = RemovalCount()
+    /// Counts what leaves a mode: a snapshot that was taken at the same count is still good.
+    let removals = Atomic<UInt64>(0)
     let time = LoopTime()
     let hasEnded = Atomic<Bool>(false)
     /// The loop has ended, is hosted, or is observed: see `prepareUnusualRun`.

@@ -1,7 +1,5 @@
 // The modes of a loop, the common ones, and what keeps a mode alive.
 
-import Synchronization
-
 extension RunLoop {
     /// The modes that have or had an item; a copy, in no order. `.common` is not among them. Thread-safe. See `CFRunLoopCopyAllModes`.
     public var modes: Set<Mode> { Set(modeTable.all.map(\.name)) }
@@ -59,14 +57,4 @@ extension LoopShared {
         for observer in commonObservers { modes.makeLocked(name).insertObserverLocked(observer) }
         return gained
     }
-}
-
-/// Counts what leaves a mode: a snapshot that was taken at the same generation is still good. Any thread.
-struct RemovalCount: ~Copyable, Sendable {
-    private let count = Atomic<UInt64>(0)
-
-    @inline(__always)
-    var generation: UInt64 { count.load(ordering: .acquiring) }
-
-    func increment() { count.add(1, ordering: .acquiringAndReleasing) }
 }

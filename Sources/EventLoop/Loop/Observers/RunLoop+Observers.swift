@@ -62,7 +62,7 @@ extension RunLoop {
             observer.loopID.store(0, ordering: .sequentiallyConsistent)
             return true
         }
-        removals.increment()
+        removals.add(1, ordering: .acquiringAndReleasing)
         if isDead == true && !submitEnd(of: observer) && observer.rundown.exit() { observer.finish() }
     }
 
@@ -92,7 +92,7 @@ extension RunLoop {
     private func callObservers(_ activity: Activity, in mode: ModeState) { /* DOES CALLOUT */
         // The last pass of the run is over; what follows belongs to the run.
         if activity == .exit { owned.observation?.use { $0.endPass(depth: runs.depth) } }
-        let generation = removals.generation
+        let generation = removals.load(ordering: .acquiring)
         // A snapshot: an observer that is added meanwhile is notified from the next notification on.
         let observers = observersNow(mode)
         // The snapshot keeps them.
@@ -106,7 +106,7 @@ extension RunLoop {
     @inline(__always)
     private func call(_ observer: Observer, _ activity: Activity, _ mode: ModeState, _ generation: UInt64) { /* DOES CALLOUT */
         if observer.activities.isDisjoint(with: activity) { return }
-        if removals.generation != generation && !isMember(observer, of: mode) { return }
+        if removals.load(ordering: .acquiring) != generation && !isMember(observer, of: mode) { return }
         // In this order, and in one step: another loop may be about to call it, to which its handler or a third thread has moved it
         // (Tests/Models/moving.pml).
         if !observer.callingLoop.compareExchange(expected: 0, desired: id, ordering: .acquiring).exchanged { return }

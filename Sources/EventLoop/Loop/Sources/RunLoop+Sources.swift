@@ -131,7 +131,7 @@ extension RunLoop {
     private func afterLeaving(_ membership: SourceMembership, _ departure: LoopShared.Departure) { /* DOES CALLOUT */
         let (lost, isDead) = (departure.lost, departure.isDead)
         if lost.isEmpty && !isDead { return }
-        if !lost.isEmpty { removals.increment() }
+        if !lost.isEmpty { removals.add(1, ordering: .acquiringAndReleasing) }
         if isDead && LoopID.current == id && membership.source.callsOutWhenLeaving {
             callDidLeave(membership, lost)
         } else {

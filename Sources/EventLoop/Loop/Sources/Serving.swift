@@ -10,7 +10,7 @@ extension RunLoop {
 
     @inline(never)
     func serveDescriptors(_ frame: RunFrame, _ mode: ModeState, _ poller: Poller) -> Bool { /* DOES CALLOUT */
-        let generation = removals.generation
+        let generation = removals.load(ordering: .acquiring)
         // Carries out earlier removals, so that their sources are unregistered. A later removal changes the generation.
         if hasWork(.forSteps) { carryOutPendingChanges(mode) }
         var batch = poller.beginBatch(onlyOne: frame.owned.returnsAfterSource)
@@ -38,7 +38,7 @@ extension RunLoop {
     /// Whether the source of a registration, which the loop has claimed, is still in the mode. If it is, its handler is called.
     @inline(__always)
     private func isToServe(_ registration: RegistrationPointer, _ mode: ModeState, since generation: UInt64) -> Bool {
-        guard removals.generation == generation || isMember(registration.owner, of: mode) else { return false }
+        guard removals.load(ordering: .acquiring) == generation || isMember(registration.owner, of: mode) else { return false }
         if !registration.isOwnAndOnly { countServing(registration) }
         return true
     }
@@ -95,7 +95,7 @@ extension RunLoop {
     /// ends. True if one was performed. The owner has taken `.signals`.
     @inline(__always)
     func performSignaled(_ frame: RunFrame, _ mode: ModeState) -> Bool { /* DOES CALLOUT */
-        let generation = removals.generation
+        let generation = removals.load(ordering: .acquiring)
         owned.pending.subtract(.signals)
         _ = shared.lockValue()
         let single = mode.locked.signaled.takeSingle(inMode: mode.index)
@@ -174,7 +174,7 @@ extension RunLoop {
     @inline(never)
     func serveMessages(_ frame: RunFrame, _ mode: ModeState) -> Bool { /* DOES CALLOUT */
         // A removal before this takes the port out of the list; a later one changes the generation.
-        let generation = removals.generation
+        let generation = removals.load(ordering: .acquiring)
         if hasPendingWork { carryOutPendingChanges(mode) }
         owned.pending.subtract(.messages)
         var isHandled = false
@@ -235,7 +235,7 @@ extension RunLoop {
     /// Whether a source is in the mode, for one that was in it at `generation`.
     @inline(__always)
     private func isStillMember(_ membership: SourceMembership, of mode: ModeState, since generation: UInt64) -> Bool {
-        removals.generation == generation || isMember(membership, of: mode)
+        removals.load(ordering: .acquiring) == generation || isMember(membership, of: mode)
     }
 
     func isMember(_ membership: SourceMembership, of mode: ModeState) -> Bool {
