@@ -39,9 +39,9 @@ public final class RunLoop: Sendable {
 
     // MARK: Owned by the loop's thread
 
-    // SAFETY: touched on the owning thread only; `preconditionOnLoop` guards every entry from outside.
-    // No access spans a callout. The run-time check for overlapping accesses was a quarter of a pass's instructions. Stored, not behind an accessor
-    // that asserts the thread: where the compiler does not inline an accessor, it copies the whole struct to memory that it allocates.
+    // SAFETY: touched on the owning thread only, and `jobs` after the loop's end on that of `OrphanedJobExecutor`. `preconditionOnLoop` guards
+    // every entry from outside. No access spans a callout; the run-time check for that was a quarter of a pass's instructions. Stored, not behind
+    // an accessor that asserts the thread: where the compiler does not inline it, it copies the whole struct to memory that it allocates.
     /// The state that only the owning thread touches.
     @exclusivity(unchecked) nonisolated(unsafe) var owned = LoopOwned()
 

@@ -1,4 +1,4 @@
-// The jobs of actors and tasks that wait for the loop. Senders append to one array under the lock, and the owner runs another; they swap.
+// The jobs of actors and tasks that wait for the loop. Senders append to one queue under the lock, and the owner runs another; they swap.
 
 import Synchronization
 
@@ -13,8 +13,8 @@ struct QueuedJob: Sendable {
 
 /// The jobs that wait, in the order in which they came. Together they are one of the things that keep the common modes from being empty. Under
 /// the loop's lock.
-struct JobQueue: Sendable {
-    private var jobs: ContiguousArray<QueuedJob> = []
+struct JobQueue: ~Copyable, Sendable {
+    private var jobs = Deque<QueuedJob>()
     private var isHandedOver = false
 
     var isEmpty: Bool { jobs.isEmpty }
@@ -28,17 +28,20 @@ struct JobQueue: Sendable {
         return (isFirst, isHandedOver)
     }
 
-    /// Exchanges the queue for an empty array, which keeps its memory.
-    mutating func swapJobs(with batch: inout ContiguousArray<QueuedJob>, _ common: ClosureQueues) {
+    /// Exchanges the queue for an empty batch, which keeps its memory.
+    mutating func swapJobs(with batch: inout Deque<QueuedJob>, _ common: ClosureQueues) {
         if !jobs.isEmpty { common.changePopulationLocked(by: -1) }
         swap(&batch, &jobs)
     }
 
-    /// Puts jobs that were taken and not run, of which there are some, before all others. True if there were no others.
-    mutating func putBack(_ rest: ArraySlice<QueuedJob>, _ common: ClosureQueues) -> Bool {
-        if jobs.isEmpty { common.changePopulationLocked(by: 1) }
-        defer { jobs = rest + jobs }
-        return jobs.isEmpty
+    /// Puts jobs that were taken and not run before all others. True if there are some, and no others.
+    mutating func putBack(_ rest: inout Deque<QueuedJob>, _ common: ClosureQueues) -> Bool {
+        if rest.isEmpty { return false }
+        let isFirst = jobs.isEmpty
+        if isFirst { common.changePopulationLocked(by: 1) }
+        rest.takeAll(from: &jobs)
+        swap(&rest, &jobs)
+        return isFirst
     }
 
     /// The loop's thread runs no more jobs. True if some are queued.
@@ -48,14 +51,12 @@ struct JobQueue: Sendable {
     }
 }
 
-/// The batch of jobs that the owner runs. Owning thread only.
-struct JobRunner {
+/// The batch of jobs that the owner runs. Owning thread only; after the loop's end, the orphaned jobs' thread.
+struct JobRunner: ~Copyable {
     /// A job is on the stack: nested runs perform none.
     private(set) var isRunning = false
-    /// Emptied, and kept for its memory.
-    var batch: ContiguousArray<QueuedJob> = []
-    /// How many jobs of the batch have begun.
-    private var begun = 0
+    /// Those that have not begun. They keep the common modes from being empty; a job on the stack does not.
+    var batch = Deque<QueuedJob>()
     /// When a pass that had only jobs to do last asked the kernel, in real time.
     private var lastPoll: Int64 = 0
 
@@ -64,28 +65,11 @@ struct JobRunner {
         isRunning = true
     }
 
-    /// Whether some jobs of the batch have not begun. They keep the common modes from being empty; a job on the stack does not.
-    @inline(__always)
-    var hasRest: Bool { begun < batch.count }
-
     /// The next job of the batch; nil after the last.
     @inline(__always)
-    mutating func next() -> QueuedJob? {
-        guard hasRest else { return nil }
-        begun &+= 1
-        return batch[begun &- 1]
-    }
+    mutating func next() -> QueuedJob? { batch.isEmpty ? nil : batch.popFirst() }
 
-    mutating func end() {
-        (isRunning, begun) = (false, 0)
-        batch.removeAll(keepingCapacity: true)
-    }
-
-    /// The jobs that have not begun: the thread ends inside one of them.
-    mutating func abandon() -> ArraySlice<QueuedJob> {
-        defer { (batch, begun) = ([], 0) }
-        return batch[begun...]
-    }
+    mutating func end() { isRunning = false }
 
     /// Whether the kernel was asked a moment ago. If it was not, it is taken to be asked now.
     mutating func hasPolledLately() -> Bool {

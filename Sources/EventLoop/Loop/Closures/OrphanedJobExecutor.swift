@@ -10,9 +10,8 @@ enum OrphanedJobExecutor {
     private struct State: Sendable {
         /// Ended loops that have jobs; each once.
         var loops: [RunLoop] = []
-        /// The loop whose jobs the thread runs, and those of them that have not begun.
+        /// The loop whose jobs the thread runs.
         var current: RunLoop?
-        var jobs: ArraySlice<QueuedJob> = []
         var hasThread = false
         /// The thread waits for it while there are no jobs.
         var latch: Latch?
@@ -69,17 +68,15 @@ enum OrphanedJobExecutor {
     private static func runJobs(of loop: RunLoop) { /* DOES CALLOUT */
         loop.shared.preconditionOurs()
         LoopID.adopted = loop.id
-        var jobs: ContiguousArray<QueuedJob> = []
-        loop.shared.withLock { $0.jobs.swapJobs(with: &jobs, loop.common) }
-        state.withLock { $0.jobs = jobs[...] }
-        while let job = state.withLock({ $0.jobs.popFirst() }) {  // ends: each iteration removes one
+        loop.shared.withLock { $0.jobs.swapJobs(with: &loop.owned.jobs.batch, loop.common) }
+        while let job = loop.owned.jobs.next() {  // ends: each iteration removes one
             loop.callOutToJob(job)
             // The job may have forked: in the child, the other jobs are the parent's.
             loop.shared.preconditionOurs()
         }
         LoopID.adopted = 0
         // The caller holds the loop.
-        state.withLock { ($0.current, $0.jobs) = (nil, []) }
+        state.withLock { $0.current = nil }
     }
 
     /// Its value on the thread says which process the thread was started in; it is not nil, so that the handler is called there.
@@ -100,13 +97,9 @@ enum OrphanedJobExecutor {
         LoopID.adopted = 0
         // In a child that a job has forked, the jobs are those of the child's own thread for them.
         guard mark == processMark else { return }
-        let (current, jobs) = state.withLock { state -> (RunLoop?, ArraySlice<QueuedJob>) in
-            defer { (state.current, state.jobs) = (nil, []) }
-            return (state.current, state.jobs)
-        }
-        guard let current else { return }
+        guard let current = state.withLock({ $0.current.take() }) else { return }
         // The loop is adopted already for jobs that came meanwhile.
-        if !jobs.isEmpty, current.shared.withLock({ $0.jobs.putBack(jobs, current.common) }) { adopt(current) }
+        if current.shared.withLock({ $0.jobs.putBack(&current.owned.jobs.batch, current.common) }) { adopt(current) }
         start()
     }
 }

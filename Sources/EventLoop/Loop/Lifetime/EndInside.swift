@@ -24,8 +24,7 @@ extension RunLoop {
             $0.spans.removeAll()
             $0.endWorking()
         }
-        let jobs = owned.jobs.abandon()
-        if !jobs.isEmpty { _ = shared.withLock { $0.jobs.putBack(jobs, common) } }
+        _ = shared.withLock { $0.jobs.putBack(&owned.jobs.batch, common) }
         // Items that were removed in their own calls are held for the end of these.
         applyChanges()
         endCallsOfSources()

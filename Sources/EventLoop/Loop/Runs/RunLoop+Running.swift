@@ -142,7 +142,7 @@ extension RunLoop {
     }
 
     private var hasSomethingForCommonModes: Bool {
-        common.population > 0 || owned.jobs.hasRest || !common.performing.isEmpty || servesMainQueue
+        common.population > 0 || !owned.jobs.batch.isEmpty || !common.performing.isEmpty || servesMainQueue
     }
 
     /// What the run around a nested one gets back at the end of the nested one.
