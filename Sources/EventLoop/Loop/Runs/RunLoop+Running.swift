@@ -249,6 +249,6 @@ extension RunLoop {
     /// A run has ended with a sticky stop that came too late for it (rule 1.9).
     @inline(never)
     func passOnStickyStop() {
-        if runs.depth == 0 { runs.keepStop() } else { stop(sticky: true) }
+        if runs.requestStop(sticky: true) { waker.wakeUp() }
     }
 }

@@ -107,9 +107,6 @@ struct RunStack: ~Copyable, Sendable {
         return frame
     }
 
-    /// Keeps a sticky stop for the next run; none is in progress.
-    borrowing func keepStop() { pendingStop.store(true, ordering: .sequentiallyConsistent) }
-
     /// Takes the stop of a run, if there is one. Termination stops every run and is not used up.
     @inline(__always)
     borrowing func takeStop(_ frame: RunFrame) -> Bool { isTerminating || frame.takeStop() }
