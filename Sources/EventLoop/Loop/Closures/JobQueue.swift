@@ -54,22 +54,15 @@ struct JobQueue: ~Copyable, Sendable {
 /// The batch of jobs that the owner runs. Owning thread only; after the loop's end, the orphaned jobs' thread.
 struct JobRunner: ~Copyable {
     /// A job is on the stack: nested runs perform none.
-    private(set) var isRunning = false
+    var isRunning = false
     /// Those that have not begun. They keep the common modes from being empty; a job on the stack does not.
     var batch = Deque<QueuedJob>()
     /// When a pass that had only jobs to do last asked the kernel, in real time.
     private var lastPoll: Int64 = 0
 
-    mutating func begin() {
-        assert(!isRunning, "no job inside another")
-        isRunning = true
-    }
-
     /// The next job of the batch; nil after the last.
     @inline(__always)
     mutating func next() -> QueuedJob? { batch.isEmpty ? nil : batch.popFirst() }
-
-    mutating func end() { isRunning = false }
 
     /// Whether the kernel was asked a moment ago. If it was not, it is taken to be asked now.
     mutating func hasPolledLately() -> Bool {
@@ -107,21 +100,22 @@ extension RunLoop {
     func performJobs(in mode: ModeState) { /* DOES CALLOUT */
         owned.pending.subtract(.jobs)
         if owned.jobs.isRunning || !mode.isCommon.load(ordering: .acquiring) { return }
-        performJobBatch(mode) { if hasPendingWork { carryOutPendingChanges(mode) } }
+        performJobBatch(mode)
     }
 
-    /// As `performJobs`, whatever the mode. `carryOutChanges` is called between taking the jobs and running them.
-    func performJobBatch(_ mode: ModeState, _ carryOutChanges: () -> Void) { /* DOES CALLOUT */
-        owned.jobs.begin()
+    /// As `performJobs`, whatever the mode.
+    func performJobBatch(_ mode: ModeState) { /* DOES CALLOUT */
+        assert(!owned.jobs.isRunning, "no job inside another")
+        owned.jobs.isRunning = true
         shared.withLock { $0.jobs.swapJobs(with: &owned.jobs.batch, common) }
-        carryOutChanges()
+        if hasPendingWork { carryOutPendingChanges(mode) }
         while let job = owned.jobs.next() {  // ends: each iteration removes one
             counters.jobsPerformed.increment()
             let span = openSpan(mode, CalloutItem(kind: .job))
             callOutToJob(job)
             closeSpan(span)
         }
-        owned.jobs.end()
+        owned.jobs.isRunning = false
     }
 
     /// Whether nothing but jobs and messages keeps the thread from sleeping, and the kernel was asked a moment ago. A pass that has no more

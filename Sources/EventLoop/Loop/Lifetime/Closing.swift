@@ -101,7 +101,7 @@ extension RunLoop {
         while !modeTable[0].performing.isEmpty {  // ends: nothing is accepted any more
             perform(modeTable[0].performing.popFirst(), modeTable[0])
         }
-        performJobBatch(modeTable[0]) { applyChanges() }
+        performJobBatch(modeTable[0])
     }
 
     /// Makes the default mode's base ahead of the first run, so that a shortage of descriptors shows while the thread can still report it.
