@@ -186,7 +186,8 @@ private final class ThreadLife: Sendable {
 
     /// Runs the loop until nothing holds the thread any more. False if the loop refuses work already, because there is nothing to drain.
     private func drain(_ loop: RunLoop, _ stages: inout ThreadStages) -> Bool { /* DOES CALLOUT */
-        guard loop.beginDraining() else { return false }
+        guard loop.acceptsWork else { return false }
+        loop.runs.resume()  // nobody asks a second time, so nobody ends the runs again before `waitForHolds`
         if stages.drain != nil {
             stages.drain?(loop)
             stages.drain = nil

@@ -19,8 +19,8 @@ extension LoopShared {
 }
 
 extension RunLoop {
-    /// Ends every run in progress, however deep, after the pass in progress. From then on performs and blocks are refused, unless the loop
-    /// drains first (`beginDraining`). What was accepted is performed by `performLastBatch`. Jobs cannot be refused: those that come too late
+    /// Ends every run in progress, however deep, after the pass in progress. From then on performs and blocks are refused, unless the thread
+    /// drains first. What was accepted is performed by `performLastBatch`. Jobs cannot be refused: those that come too late
     /// for that batch run after the loop's end. Thread-safe.
     func requestEnd() {
         shared.withLockIfOwn { shared in
@@ -30,15 +30,6 @@ extension RunLoop {
             if shared.drain.holds > 0 { runs.terminate() } else { shared.closeLocked(runs) }
         }
         wakeUp()
-    }
-
-    /// Makes the loop run again after `requestEnd`. False if there is nothing to drain: the loop refuses work already. Owning thread only.
-    func beginDraining() -> Bool {
-        shared.withLock { shared in
-            guard shared.phase == .open else { return false }
-            runs.resume()
-            return true
-        }
     }
 
     /// From now on the release of the last hold ends the draining. If there is none, this call ends it. Owning thread only.
