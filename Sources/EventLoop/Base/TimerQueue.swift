@@ -80,16 +80,11 @@ struct TimerQueue: ~Copyable {
         return true
     }
 
-    /// Files a timer that `popDue` has returned, unless it has been filed again.
-    mutating func fileIfPopped(_ slot: UInt32, date: Int64) {
-        if Int(slot) < slots.count && !slots[Int(slot)].isFiled { reschedule(slot, date: date) }
-    }
-
-    /// Files a timer that `popDue` has returned under the date that it had, at its position among equal dates, unless it has been filed again.
-    mutating func putBack(_ slot: UInt32) {
+    /// Files a timer that `popDue` has returned, unless it has been filed again. At its position among equal dates, if its date is the same.
+    mutating func putBack(_ slot: UInt32, date: Int64) {
         let index = Int(slot)
-        guard index < slots.count, slots[index].owner != nil, !slots[index].isFiled, slots[index].date != .max else { return }
-        insertAgain(slot)
+        guard index < slots.count, slots[index].owner != nil, !slots[index].isFiled else { return }
+        if date == slots[index].date && date != .max { insertAgain(slot) } else { reschedule(slot, date: date) }
     }
 
     /// Unfiles a timer until `reschedule`.

@@ -25,7 +25,7 @@ extension RunLoop {
     @inline(__always)
     private func fireIfStillDue(_ timer: Timer, in mode: ModeState, _ dueBy: Int64, isAlone: Bool) { /* DOES CALLOUT */
         if timer.isFiring { return }  // its own callout files it again
-        guard timer.state.beginFiring(in: id) else { return fileIfPopped(timer) }
+        guard timer.state.beginFiring(in: id) else { return putBack(timer) }
         // In this order: a removal that has returned before the firing began is seen here (Tests/Models/removal.pml), and so is a call in another
         // loop, which the timer was in meanwhile.
         let date = timer.date.load(ordering: .acquiring)
@@ -48,17 +48,9 @@ extension RunLoop {
     /// The thread ends inside a call of the timer's handler: it has returned.
     func endFiring(of timer: Timer) { /* DOES CALLOUT */ endCall(of: timer, timer.date.load(ordering: .acquiring)) }
 
-    /// Files a timer that was taken for firing and is not due any more, unless the call that set its date has filed it: then it keeps its
-    /// position among equal dates.
-    private func fileIfPopped(_ timer: Timer) {
-        for membership in shared.withLock({ _ in isHereLocked(timer) ? timer.memberships : [] }) {
-            modeTable[membership.modeIndex].owned.timers.fileIfPopped(membership.slot, date: timer.date.load(ordering: .acquiring))
-        }
-    }
-
     /// A timer that has left the mode meanwhile, or got a later date, is not called.
     @inline(never)
-    private func giveUpFiring(_ timer: Timer) { /* DOES CALLOUT */ endFiring(timer) { fileIfPopped($0) } }
+    private func giveUpFiring(_ timer: Timer) { /* DOES CALLOUT */ endFiring(timer) { putBack($0) } }
 
     /// Whether a timer is in the mode. If it is, no queue has it until its callout has returned: a run that is nested there does not wake
     /// for it.

@@ -237,10 +237,11 @@ extension RunLoop {
         for membership in shared.withLock({ _ in isHereLocked(timer) ? timer.filedMemberships : [] }) { file(timer, membership) }
     }
 
-    /// Files a timer that was taken to be fired, and was not reached, at the position that it had. Owning thread only.
+    /// Files a timer that was taken to be fired, and was not called, unless the call that set its date has filed it. Owning thread only.
     func putBack(_ timer: Timer) {
+        let date = timer.date.load(ordering: .acquiring)
         for membership in shared.withLock({ _ in isHereLocked(timer) ? timer.filedMemberships : [] }) {
-            modeTable.reference(membership.modeIndex).use { $0.owned.timers.putBack(membership.slot) }
+            modeTable.reference(membership.modeIndex).use { $0.owned.timers.putBack(membership.slot, date: date) }
         }
     }
 
