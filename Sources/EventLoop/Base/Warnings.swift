@@ -6,7 +6,7 @@ package enum Warnings {
     /// How many different warnings are reported.
     static let limit = 1_024
     /// How often a loop whose thread is stopping may refuse work. A correct program finds out by such a refusal.
-    static let ordinaryRefusals = 16
+    static let ordinaryRefusals: UInt32 = 16
 
     private enum Receiver: Sendable {
         case nobody
@@ -36,8 +36,6 @@ package enum Warnings {
         var receiver: Receiver?
         /// What was reported: hashes of kinds and places. At most `limit`, and the first that is not reported itself.
         var reported: Set<Int> = []
-        /// By loop, how often it has refused work. At most `limit` loops.
-        var refusals: [UInt64: Int] = [:]
 
         mutating func decidedReceiver() -> Receiver {
             let decided = receiver ?? .asBuilt
@@ -107,16 +105,6 @@ package enum Warnings {
             if state.reported.count > limit || !state.reported.insert(key).inserted { return nil }
             return (receiver, state.reported.count > limit)
         } ?? nil
-    }
-
-    /// Counts a refusal of work by a loop. Returns how often this loop has refused work so far, as far as it was counted.
-    static func countRefusal(by loop: UInt64) -> Int {
-        state.withLockIfOwn { state in
-            if case .nobody? = state.receiver { return 0 }
-            if state.refusals.count == limit && state.refusals[loop] == nil { return 0 }
-            state.refusals[loop, default: 0] += 1
-            return state.refusals[loop]!  // it was just set
-        } ?? 0
     }
 
     /// One line, written at once, so that lines of several threads do not mix.

@@ -8,6 +8,8 @@ struct LoopShared: ~Copyable, Sendable {
     }
 
     var phase = Phase.open
+    /// How often the loop has refused work since the stop of its thread was asked for, as far as that counts.
+    var refusals: UInt32 = 0
     var threadName: String?
     var drain = Drain()
     let modes: ModeTable

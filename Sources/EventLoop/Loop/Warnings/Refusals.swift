@@ -65,7 +65,11 @@ extension RunLoop {
     /// A thread that is stopping refuses work in every program that ends in an orderly way, and the refusal is how others find out. So
     /// only callers that go on regardless are reported. Every other loop ends with its thread, which its users must prevent.
     private var isRefusalLikelyMistake: Bool {
-        Warnings.countRefusal(by: id) >= (wasToldToEnd ? Warnings.ordinaryRefusals : 1)
+        shared.withLock { shared in
+            guard shared.drain.isRequested else { return true }
+            shared.refusals = min(shared.refusals + 1, Warnings.ordinaryRefusals)
+            return shared.refusals == Warnings.ordinaryRefusals
+        }
     }
 
     private var reasonForRefusal: String {
