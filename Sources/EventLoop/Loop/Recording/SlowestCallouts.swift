@@ -6,7 +6,7 @@ import Synchronization
 ///
 /// The owner compares each callout with atomics. Only a callout that enters the list, or is the longest of its place, takes the lock.
 final class SlowestCallouts: @unchecked Sendable {
-    // SAFETY: `words` and the counters are atomic, and only the owner writes them; `texts` is guarded by its lock.
+    // SAFETY: `words` and `count` are atomic; `texts` is guarded by its lock, which is also taken to empty the list.
 
     private static let capacity = 8
 
@@ -14,9 +14,6 @@ final class SlowestCallouts: @unchecked Sendable {
     private let texts = LoopLock<[CalloutItem]>([])
     private let words: UnsafeMutablePointer<Entry>
     private let count = Counter()
-    private let shortest = Counter()
-    /// Another thread asked for an empty list; the owner empties it before the next callout that it notes.
-    private let wasReset = Atomic<Bool>(false)
 
     private struct Entry: ~Copyable {
         /// The place of creation; the kind of callouts that have none.
@@ -39,63 +36,53 @@ final class SlowestCallouts: @unchecked Sendable {
     func note(_ span: OpenSpans.Entry, until end: UInt64) {
         let code = UInt8(truncatingIfNeeded: span.mark)
         if !RunLoop.Recording.Kind.isCallout(code: code) { return }
-        if wasReset.load(ordering: .acquiring) { removeAll() }
         let duration = TickClock.passed(span.startTicks, end)
         let key = span.site != 0 ? span.site : UInt64(code) + 1
         let count = Int(truncatingIfNeeded: count.current)
-        var index = 0
+        var (index, shortest) = (0, 0)
         while index < count {  // ends: at most eight iterations
             if words[index].key.current == key {
                 words[index].count.increment()
-                if duration > words[index].duration.current { replace(index, key, span, duration, keepsCount: true) }
+                if duration > words[index].duration.current { replace(index, key, span, duration, count: words[index].count.current) }
                 return
             }
+            if words[index].duration.current < words[shortest].duration.current { shortest = index }
             index += 1
         }
-        if count < Self.capacity || duration > shortest.current { enter(key, span, duration, count) }
+        if count < Self.capacity { return replace(count, key, span, duration, count: 1) }
+        if duration > words[shortest].duration.current { replace(shortest, key, span, duration, count: 1) }
     }
 
     @inline(never)
-    private func enter(_ key: UInt64, _ span: OpenSpans.Entry, _ duration: UInt64, _ count: Int) {
-        if count < Self.capacity { return replace(count, key, span, duration, keepsCount: false) }
-        let index = (0..<count).min { words[$0].duration.current < words[$1].duration.current }!  // there are eight
-        replace(index, key, span, duration, keepsCount: false)
-    }
-
-    @inline(never)
-    private func replace(_ index: Int, _ key: UInt64, _ span: OpenSpans.Entry, _ duration: UInt64, keepsCount: Bool) {
+    private func replace(_ index: Int, _ key: UInt64, _ span: OpenSpans.Entry, _ duration: UInt64, count newCount: UInt64) {
         let kind = RunLoop.Recording.Kind(code: UInt8(truncatingIfNeeded: span.mark))
         let text = CalloutItem(kind: kind, site: CreationSite(word: span.site), label: LabelWords.read(span.label))
         texts.withLock { texts in
-            if index == texts.count { texts.append(text) } else { texts[index] = text }
-            words[index].key.set(key)
-            words[index].duration.set(duration)
-            if !keepsCount { words[index].count.set(1) }
-            if index == Int(count.current) { count.increment() }
-            shortest.set((0..<Int(count.current)).map { words[$0].duration.current }.min() ?? 0)
-        }
-    }
-
-    private func removeAll() {
-        texts.withLock { texts in
-            wasReset.store(false, ordering: .releasing)
-            texts = []
-            count.set(0)
-            shortest.set(0)
+            // The list may have been emptied since the owner looked at it.
+            let isNew = index >= texts.count
+            let place = min(index, texts.count)
+            if isNew { texts.append(text) } else { texts[place] = text }
+            words[place].key.set(key)
+            words[place].duration.set(duration)
+            words[place].count.set(isNew ? 1 : newCount)
+            count.set(UInt64(texts.count))
         }
     }
 
     // MARK: Any thread
 
-    /// Empties the list as readers see it. The owner empties it before the next callout that it notes.
-    func reset() { texts.withLock { _ in wasReset.store(true, ordering: .releasing) } }
+    func reset() {
+        texts.withLock { texts in
+            texts = []
+            count.set(0)
+        }
+    }
 
     /// Slowest first.
     func list() -> [RunLoop.SlowCallout] {
         let unit = TickClock.nanosecondsPerTick
         let found = texts.withLock { texts -> [RunLoop.SlowCallout] in
-            if wasReset.load(ordering: .relaxed) { return [] }
-            return texts.enumerated().map { index, text in
+            texts.enumerated().map { index, text in
                 RunLoop.SlowCallout(
                     kind: text.kind, label: text.label, createdAt: text.site?.description,
                     duration: .nanoseconds(Int64(clamping: Double(words[index].duration.current) * unit)),
