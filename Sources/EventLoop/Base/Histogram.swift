@@ -10,7 +10,6 @@ extension RunLoop {
     public struct Histogram: Sendable, Hashable {
         /// By class, without the empty classes at the end.
         private var counts: [UInt64] = []
-        private var total: UInt64 = 0
         /// In nanoseconds.
         fileprivate var sum = 0.0
         fileprivate var largest: Int64 = 0
@@ -18,23 +17,23 @@ extension RunLoop {
         /// An empty histogram.
         public init() {}
 
-        /// How many durations it has.
-        public var count: UInt64 { total }
+        /// How many durations it has. O(classes).
+        public var count: UInt64 { counts.reduce(0, &+) }
 
         /// The longest one, exactly; zero when there is none.
         public var maximum: Duration { .nanoseconds(largest) }
 
         /// The arithmetic mean; zero when there is none.
-        public var mean: Duration { total == 0 ? .zero : .nanoseconds(Int64(clamping: sum / Double(total))) }
+        public var mean: Duration { counts.isEmpty ? .zero : .nanoseconds(Int64(clamping: sum / Double(count))) }
 
         /// `percentile(99)`: the duration that 99 of 100 do not exceed; zero when there is none. `percentile(100)` is `maximum`. Traps outside
         /// 0...100. O(classes), at most some hundred.
         public func percentile(_ percent: Double) -> Duration {
             precondition((0...100).contains(percent), "percentile takes a number from 0 to 100, not \(percent)")
-            if total == 0 { return .zero }
-            let rank = max(1, (percent / 100 * Double(total)).rounded(.up))
+            let total = Double(count)
+            let rank = max(1, (percent / 100 * total).rounded(.up))
             // Not by its class: the middle of a class of ticks may be in another class of nanoseconds than the longest duration.
-            if rank >= Double(total) { return maximum }
+            if rank >= total { return maximum }
             var seen = 0.0
             for (index, count) in counts.enumerated() {
                 seen += Double(count)
@@ -47,7 +46,6 @@ extension RunLoop {
         public func merging(_ other: Histogram) -> Histogram {
             var merged = self
             for (index, count) in other.counts.enumerated() where count > 0 { merged.add(count, toClass: index) }
-            merged.total &+= other.total
             merged.sum += other.sum
             merged.largest = max(largest, other.largest)
             return merged
@@ -61,17 +59,12 @@ extension RunLoop {
         /// Counts a duration. A negative one counts as zero.
         public mutating func record(_ duration: Duration) {
             let nanoseconds = max(0, duration.saturatedNanoseconds)
-            add(nanoseconds, times: 1)
+            add(1, toClass: HistogramClass.index(clamping: nanoseconds))
             sum += Double(nanoseconds)
             largest = max(largest, nanoseconds)
         }
 
-        fileprivate mutating func add(_ nanoseconds: Int64, times: UInt64) {
-            add(times, toClass: HistogramClass.index(clamping: nanoseconds))
-            total &+= times
-        }
-
-        private mutating func add(_ count: UInt64, toClass index: Int) {
+        fileprivate mutating func add(_ count: UInt64, toClass index: Int) {
             if counts.count <= index { counts += Array(repeating: 0, count: index + 1 - counts.count) }
             counts[index] &+= count
         }
@@ -153,10 +146,10 @@ struct LiveHistogram: ~Copyable, @unchecked Sendable {
             if count == 0 { continue }
             // The middle of a class stands for its numbers: at most 1.6 % off.
             let middle = (Double(HistogramClass.first(in: index)) + Double(HistogramClass.last(in: index))) / 2
-            histogram.add(Int64(clamping: middle * unit), times: count)
+            histogram.add(count, toClass: HistogramClass.index(clamping: Int64(clamping: middle * unit)))
         }
         let rest = counts[Self.classes - 1].current
-        if rest > 0 { histogram.add(longest, times: rest) }
+        if rest > 0 { histogram.add(rest, toClass: HistogramClass.index(clamping: longest)) }
         (histogram.sum, histogram.largest) = (Double(sum) * unit, longest)
         return histogram
     }
