@@ -117,23 +117,19 @@ struct RecordingClock {
 enum FlowKey {
     /// A queued closure, by its sequence number.
     @inline(__always)
-    static func closure(_ sequence: UInt64) -> UInt64 { sequence << 2 | 1 }
+    static func closure(_ sequence: UInt64) -> UInt64 { sequence << 1 | 1 }
 
-    /// A custom source. Its signals coalesce, so the key is the source's.
+    /// A custom source or a port. Signals coalesce, and messages are delivered together, so the key is the source's.
     @inline(__always)
-    static func signal(_ source: RunLoop.Source) -> UInt64 { UInt64(UInt(bitPattern: ObjectIdentifier(source))) << 2 | 2 }
-
-    /// A port.
-    @inline(__always)
-    static func messages(_ source: RunLoop.Source) -> UInt64 { UInt64(UInt(bitPattern: ObjectIdentifier(source))) << 2 | 3 }
+    static func source(_ source: RunLoop.Source) -> UInt64 { UInt64(UInt(bitPattern: ObjectIdentifier(source))) << 1 }
 }
 
 extension RunLoop.Source {
     /// Records that the caller has made the source ready in all of its loops.
     @inline(never)
-    func recordPost(_ flow: UInt64, at ticks: UInt64) {
+    func recordPost(at ticks: UInt64) {
         _ = state.withLockIfOwn { state in
-            state.forEachMembership { RecordedPosts.record(to: $0.loop.id, flow, at: ticks) }
+            state.forEachMembership { RecordedPosts.record(to: $0.loop.id, FlowKey.source(self), at: ticks) }
         }
     }
 }

@@ -15,7 +15,7 @@ extension RunLoop.CustomSource {
         }
         signaledAt.store(TickClock.ticks, ordering: .relaxed)
         let posted = RecordedPosts.present
-        if posted != 0 { recordPost(FlowKey.signal(self), at: posted) }
+        if posted != 0 { recordPost(at: posted) }
         // A loop's lock inside the source's: never the other way round. It spares a copy of the list.
         _ = state.withLockIfOwn { state in
             state.forEachMembership { $0.loop.enqueueSignal($0) }

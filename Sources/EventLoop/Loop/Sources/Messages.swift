@@ -5,7 +5,7 @@ extension RunLoop.Source {
     /// Puts the source into the lists of all its modes, and wakes their loops.
     func enqueueMessagesEverywhere() {
         let posted = RecordedPosts.present
-        if posted != 0 { recordPost(FlowKey.messages(self), at: posted) }
+        if posted != 0 { recordPost(at: posted) }
         // Most ports are in one loop: it is held by itself, and no list is made.
         let (loop, others) =
             state.withLockIfOwn { state -> (RunLoop?, [SourceMembership]?) in

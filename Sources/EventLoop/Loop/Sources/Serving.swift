@@ -149,7 +149,7 @@ extension RunLoop {
             }
             counters.sourcesHandled.increment()
             return call(source.core) {
-                let span = openSpan(mode, source.callout(.customSource, flow: FlowKey.signal(source)))
+                let span = openSpan(mode, source.callout(.customSource, flow: FlowKey.source(source)))
                 callOutToCustomSource(source)
                 closeSpan(span)
                 return true
@@ -205,7 +205,7 @@ extension RunLoop {
             let last = source.lastMessage
             if hasPendingWork { carryOutPendingChanges(mode) }
             while source.isValid && isStillMember(membership, of: mode, since: generation) {  // ends: at `last`
-                let span = openSpan(mode, source.callout(.port, flow: FlowKey.messages(source)))
+                let span = openSpan(mode, source.callout(.port, flow: FlowKey.source(source)))
                 let isCalled = callOutToPort(source, upTo: last, onlyOne: frame.owned.returnsAfterSource)
                 closeSpan(span, isCalled: isCalled)
                 guard isCalled else { break }
