@@ -39,8 +39,8 @@ extension RunLoop {
         /// The first read of this property has the loop time its callouts from then on, until it ends; before that the list is empty. Real time;
         /// nested runs are included. Callouts without a place of creation (jobs, the main queue) are one place for each kind.
         public var slowestCallouts: [SlowCallout] {
-            if let loop = LoopRegistry.loop(loopID), loop.observation.load()?.wantsSlowest != true {
-                loop.observationForWishes().findSlowest()
+            if let loop = LoopRegistry.loop(loopID), loop.observation.load()?.wishes.withLock({ $0.wantsSlowest }) != true {
+                loop.observationForWishes().wishes.withLock { $0.wantsSlowest = true }
                 loop.notifyOfObservers()
             }
             return slowest

@@ -49,13 +49,13 @@ extension RunLoop {
 
     /// Has the owner publish its callouts for a watchdog, from its next pass on; wakes it. Any thread.
     package func beginObservingCallouts() {
-        observationForWishes().countWatchdogs(1)
+        observationForWishes().wishes.withLock { $0.watchdogs += 1 }
         notifyOfObservers()
     }
 
     /// Ends that for one watchdog. Any thread. The owner notices with its next pass.
     package func endObservingCallouts() {
-        observationForWishes().countWatchdogs(-1)
+        observationForWishes().wishes.withLock { $0.watchdogs -= 1 }
         waker.mark(.observers)
     }
 

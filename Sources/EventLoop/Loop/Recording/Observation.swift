@@ -7,14 +7,15 @@ import Synchronization
 final class Observation: @unchecked Sendable {
     // SAFETY: atomics, a value with a lock of its own, and what the loop's thread owns.
 
-    private struct Wishes: Sendable {
+    struct Wishes: Sendable {
         var watchdogs = 0
+        /// From then on, until the loop ends.
         var wantsSlowest = false
         var ring: EventRing?
         var isEmpty: Bool { watchdogs == 0 && !wantsSlowest && ring == nil }
     }
 
-    private let wishes = LoopLock(Wishes())
+    let wishes = LoopLock(Wishes())
     /// Empty while nobody observes the loop.
     let spans = OpenSpans()
     let slowest = SlowestCallouts()
@@ -50,12 +51,6 @@ final class Observation: @unchecked Sendable {
 
     // MARK: Any thread
 
-    /// A watchdog begins (1) or ends (-1) to watch the loop.
-    func countWatchdogs(_ difference: Int) { wishes.withLock { $0.watchdogs += difference } }
-
-    /// From now on the owner finds the slowest callouts, until the loop ends.
-    func findSlowest() { wishes.withLock { $0.wantsSlowest = true } }
-
     /// Exchanges the ring. The old one is released by the caller, outside the lock.
     func setRing(_ ring: EventRing?) -> EventRing? {
         wishes.withLock { wishes in
@@ -63,9 +58,6 @@ final class Observation: @unchecked Sendable {
             return wishes.ring
         }
     }
-
-    var isRecording: Bool { wishes.withLock { $0.ring != nil } }
-    var wantsSlowest: Bool { wishes.withLock { $0.wantsSlowest } }
 
     // MARK: The owner
 

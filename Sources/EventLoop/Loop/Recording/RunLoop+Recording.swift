@@ -34,7 +34,7 @@ extension RunLoop {
     }
 
     /// Whether a recording is in progress. Thread-safe.
-    public var isRecording: Bool { observation.load()?.isRecording ?? false }
+    public var isRecording: Bool { observation.load()?.wishes.withLock { $0.ring != nil } ?? false }
 
     private static var largestRecording: Int { 1 << 26 }
 
