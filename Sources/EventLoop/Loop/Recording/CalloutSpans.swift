@@ -94,10 +94,7 @@ extension RunLoop {
     func sleepObserved(_ frame: RunFrame, _ mode: ModeState, until latest: Int64) -> Ready {
         let reference = owned.observation!  // the loop is observed
         let (waits, wakeUps, waited) = (counters.waits.current, counters.wakeUps.current, counters.ticksWaiting.current)
-        reference.use {
-            $0.waitedBeforeSleep.store(waited, ordering: .releasing)
-            $0.endWorking()
-        }
+        reference.use { $0.endWorking() }
         let ready =
             preparePoller(mode, mayStayWithout: false)
             ? mode.owned.pollerReference!.use { sleep(frame, mode, $0, until: latest) } : sleepWithoutPoller(frame, mode, until: latest)

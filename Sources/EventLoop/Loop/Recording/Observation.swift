@@ -24,8 +24,6 @@ final class Observation: @unchecked Sendable {
     let isWorking = Atomic<Bool>(false)
     /// Somebody wants to know when the thread begins to work.
     let alarm = Atomic<Bool>(false)
-    /// The counted ticks of sleep when the sleep in progress, or the last one, was about to begin.
-    let waitedBeforeSleep = Atomic<UInt64>(0)
     /// The owner keeps `isWorking`: only a watchdog asks whether the thread works.
     let isWatchAdopted = Atomic<Bool>(false)
 

@@ -40,12 +40,10 @@ extension RunLoop {
 
     /// When the sleep began that the owner is in, in ticks; nil if it is in none, or in another pass than `spans` end with.
     private func sleepInProgress(_ observation: Observation, in spans: [OpenSpans.Span]) -> UInt64? {
-        guard isWaiting, let pass = spans.last else { return nil }
+        guard isWaiting, let pass = spans.last, !pass.mark.kind.isCallout else { return nil }
+        // Before it sleeps, this is when it came back from its last sleep: in another pass, or in a run inside this one. Of a sleep that has just
+        // ended, it is the end.
         let start = counters.changedAt.current
-        // The owner adds the sleep to `ticksWaiting` before it updates `changedAt`. Until then `start` is when it fell asleep.
-        atomicMemoryFence(ordering: .acquiring)
-        guard counters.ticksWaiting.current == observation.waitedBeforeSleep.load(ordering: .relaxed) else { return nil }
-        // Before it sleeps, `start` is when it came back from its last sleep: in another pass, or in a run inside this one.
         guard start > pass.startTicks && start > pass.resumedTicks else { return nil }
         return isWaiting && observation.spans.innermost()?.serial == pass.serial ? start : nil
     }
