@@ -136,16 +136,25 @@ extension RunLoop {
         guard let reference = owned.observation else { return nil }
         let mark = SpanMark(item.kind, depth: runs.depth, modeIndex: mode.index, site: item.site?.word ?? 0, flow: item.flow)
         if reference.use({ $0.runsOpen }) < mark.depth { openRuns() }
-        let level = reference.use { $0.spans.depth }
-        guard reference.use({ $0.beginCallout(mark, item.label) }) else { return nil }
-        return OpenCalloutSpan(level: level, adoption: owned.observationCount)
+        return reference.use { observation -> OpenCalloutSpan? in
+            let level = observation.spans.depth
+            // The last batch of a thread is performed outside any run.
+            if level == 0 { observation.beginWorking() }
+            // Too many may be open.
+            guard observation.spans.push(mark, label: item.label, at: TickClock.ticks) else { return nil }
+            return OpenCalloutSpan(level: level, adoption: owned.observationCount)
+        }
     }
 
     @inline(never)
     func closeCallout(_ span: OpenCalloutSpan, isCalled: Bool) {
         // The callout may have ended the observation and begun another one.
         if span.adoption != owned.observationCount { return }
-        owned.observation?.use { $0.endCallout(level: span.level, isCalled: isCalled) }
+        owned.observation?.use {
+            if $0.spans.depth != span.level &+ 1 { return }
+            if isCalled { $0.close(at: TickClock.ticks) } else { $0.spans.pop() }
+            if span.level == 0 { $0.endWorking() }
+        }
     }
 }
 

@@ -126,21 +126,6 @@ final class Observation: @unchecked Sendable {
         owned.ringReference?.use { $0.record(mark, from: start, until: end) }
     }
 
-    /// Opens the span of a callout. False if too many are open.
-    @inline(__always)
-    func beginCallout(_ mark: SpanMark, _ label: String?) -> Bool {
-        // The last batch of a thread is performed outside any run.
-        if spans.depth == 0 { beginWorking() }
-        return spans.push(mark, label: label, at: TickClock.ticks)
-    }
-
-    @inline(__always)
-    func endCallout(level: Int, isCalled: Bool) {
-        if spans.depth != level &+ 1 { return }
-        if isCalled { close(at: TickClock.ticks) } else { spans.pop() }
-        if level == 0 { endWorking() }
-    }
-
     /// Closes the spans of runs that are deeper than `depth`, and of their callouts. The callout around them goes on.
     func closeRuns(deeperThan depth: Int) {
         let ticks = TickClock.ticks
