@@ -138,7 +138,7 @@ private struct WatchedLoop {
         switch state {
         case .asleep: nil
         case .working: loop.isInUnpublishedCallout ? 1 << 63 | loop.passesAndWaits.passes : nil
-        case .inCallout(let open): open.serial
+        case .inCallout(_, _, let serial): serial
         }
     }
 
@@ -154,8 +154,8 @@ private struct WatchedLoop {
             return true
         }
         if sight?.serial != serial { sight = Sight(serial: serial, firstTicks: now, used: used, usedBefore: lastUsed) }
-        if case .inCallout(let open) = state {
-            judge(loop, open.item, start: open.resumedTicks, now, used, &found, &earliest)
+        if case .inCallout(let item, let resumedTicks, _) = state {
+            judge(loop, item, start: resumedTicks, now, used, &found, &earliest)
         } else {
             judge(loop, CalloutItem(unpublishedOf: loop), start: sight?.firstTicks ?? now, now, used, &found, &earliest)
         }

@@ -82,8 +82,8 @@ import Testing
                 if case .asleep = loop.calloutState() {} else { Issue.record("the pass began before the observation") }
                 host.hosted.hostEndsPass()
                 host.hosted.hostBeginsPass(label: "second")
-                if case .inCallout(let callout) = loop.calloutState() {
-                    #expect(callout.item.label == "second" && callout.item.kind == .hostedLibrary)
+                if case .inCallout(let item, _, _) = loop.calloutState() {
+                    #expect(item.label == "second" && item.kind == .hostedLibrary)
                 } else {
                     Issue.record("a pass is a callout")
                 }

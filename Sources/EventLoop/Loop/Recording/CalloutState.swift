@@ -9,17 +9,9 @@ extension RunLoop {
         case asleep
         /// Inside a run, between two callouts, or the owner does not publish its callouts yet.
         case working
-        /// In a callout; if several are nested, in this one, the innermost.
-        case inCallout(OpenCallout)
-    }
-
-    /// A callout in progress.
-    package struct OpenCallout {
-        package let item: CalloutItem
-        /// When it last went on: at its beginning, or at the end of the last run nested in it. In ticks.
-        package let resumedTicks: UInt64
-        /// Changes with each callout, and with each return from a nested run.
-        package let serial: UInt64
+        /// In a callout; if several are nested, in this one, the innermost. It last went on at `resumedTicks`: at its beginning, or at the end of the
+        /// last run nested in it. `serial` changes with each callout, and with each return from a nested run.
+        case inCallout(CalloutItem, resumedTicks: UInt64, serial: UInt64)
     }
 
     /// What the owner does. Any thread; no lock. O(1).
@@ -30,7 +22,7 @@ extension RunLoop {
         if !observation.isWorking.load(ordering: .sequentiallyConsistent) { return .asleep }
         guard let span = observation.spans.innermost(), span.mark.kind.isCallout else { return .working }
         let item = CalloutItem(kind: span.mark.kind, site: CreationSite(word: span.mark.site), label: span.label)
-        return .inCallout(OpenCallout(item: item, resumedTicks: span.resumedTicks, serial: span.serial))
+        return .inCallout(item, resumedTicks: span.resumedTicks, serial: span.serial)
     }
 
     /// Whether the owner publishes its callouts. Any thread.
