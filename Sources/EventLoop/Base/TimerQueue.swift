@@ -1,8 +1,5 @@
-// The timers of one mode, as numbers: which of them are due, and how long the thread may sleep. It knows no clock, no thread and no
-// callout.
-
-/// A queue of dates with tolerances. The caller identifies its timers by slot numbers, and passes an opaque `owner` for each. Timers with
-/// equal dates are due in the order in which the dates were set.
+/// The timers of one mode, as dates with tolerances: which of them are due, and how long the thread may sleep. The caller identifies its timers by
+/// slot numbers, and passes an opaque `owner` for each. Timers with equal dates are due in the order in which the dates were set.
 ///
 /// If a date moves later, its heap entry is left where it is. When the entry reaches the top, it is filed under the current date. So an
 /// idle timeout that every request pushes back needs no heap operations. An entry is never later than its timer's date. A timer that is

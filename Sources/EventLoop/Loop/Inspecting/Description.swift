@@ -1,5 +1,3 @@
-// The description of a loop: its items, and the reasons why it stays alive.
-
 import Synchronization
 
 extension RunLoop: CustomDebugStringConvertible {

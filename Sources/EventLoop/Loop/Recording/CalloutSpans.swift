@@ -1,5 +1,3 @@
-// The spans that the owner opens and closes while somebody observes its callouts.
-
 import Synchronization
 
 /// What is called, for an observer of callouts.

@@ -1,9 +1,7 @@
-// What a loop's thread is doing, for a watchdog on another thread.
-
 import Synchronization
 
 extension RunLoop {
-    /// What the owner does at the moment.
+    /// What the owner does at the moment, for a watchdog on another thread.
     package enum CalloutState {
         /// In a sleep, nested or not, or in no run; also after the end of the loop.
         case asleep

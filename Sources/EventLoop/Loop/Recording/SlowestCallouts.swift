@@ -1,8 +1,6 @@
-// The slowest callouts of a loop, while it runs.
-
 import Synchronization
 
-/// At most eight callouts, one for each place of creation.
+/// The slowest callouts of a loop: at most eight, one for each place of creation.
 ///
 /// The owner compares each callout with atomics. Only a callout that enters the list, or is the longest of its place, takes the lock.
 final class SlowestCallouts: @unchecked Sendable {

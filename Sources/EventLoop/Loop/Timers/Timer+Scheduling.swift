@@ -1,5 +1,3 @@
-// The members of a timer that need its loop: dates, firing by hand, the end, and the ways to make one.
-
 import Synchronization
 
 extension RunLoop.Timer {
