@@ -91,7 +91,7 @@ extension RunLoop {
     @inline(never)
     private func callObservers(_ activity: Activity, in mode: ModeState) { /* DOES CALLOUT */
         // The last pass of the run is over; what follows belongs to the run.
-        if activity == .exit { owned.observation?.use { $0.endPass(depth: runs.depth) } }
+        if activity == .exit { owned.observation?.use { $0.endPass(SpanMark(.pass, depth: runs.depth, modeIndex: mode.index)) } }
         let generation = removals.load(ordering: .acquiring)
         // A snapshot: an observer that is added meanwhile is notified from the next notification on.
         let observers = observersNow(mode)

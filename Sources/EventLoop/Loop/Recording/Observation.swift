@@ -113,11 +113,9 @@ final class Observation: @unchecked Sendable {
         _ = spans.push(mark, at: TickClock.ticks)
     }
 
-    /// Closes the pass of the run at `depth`, if one is in progress.
-    func endPass(depth: Int) {
-        guard spans.depth > 0 else { return }
-        let mark = spans.top.mark
-        if SpanMark.isPass(mark) && SpanMark.depth(of: mark) == depth { close(at: TickClock.ticks) }
+    /// Closes a pass, if it is in progress.
+    func endPass(_ mark: SpanMark) {
+        if spans.depth > 0 && spans.top.mark == mark.word { close(at: TickClock.ticks) }
     }
 
     @inline(__always)

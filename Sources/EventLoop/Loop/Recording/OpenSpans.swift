@@ -32,9 +32,6 @@ struct SpanMark {
 
     @inline(__always)
     static func depth(of word: UInt64) -> Int { Int(word >> 8 & 0xFF_FFFF) }
-
-    @inline(__always)
-    static func isPass(_ word: UInt64) -> Bool { UInt8(truncatingIfNeeded: word) == RunLoop.Recording.Kind.pass.code }
 }
 
 /// The spans in progress, outermost first.
