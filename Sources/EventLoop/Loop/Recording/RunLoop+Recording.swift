@@ -68,13 +68,10 @@ extension RunLoop {
         // The end of a pass is that of its last callout, which may be before the recording began.
         let isInside = { (entry: EventRing.Entry) in entry.start <= taken && entry.start &+ entry.duration > ring.start.ticks }
         var events = entries.filter(isInside).map { event($0.mark, $0.start, $0.duration, $0.label) }
-        let starts = Set(open.map(\.startTicks))
-        let ended = Set(entries.filter { starts.contains($0.start) }.map { [$0.start, $0.mark.word] })
-        for span in open where !ended.contains([span.startTicks, span.mark.word]) {
-            events.append(event(span.mark, span.startTicks, TickClock.passed(span.startTicks, end.ticks), span.label))
-        }
+        let unfinished = open.filter { span in !entries.contains { $0.start == span.startTicks && $0.mark.word == span.mark.word } }
+        events += unfinished.map { event($0.mark, $0.startTicks, TickClock.passed($0.startTicks, end.ticks), $0.label) }
         // A sleep that has ended meanwhile is in the ring, or is left out with the pass around it.
-        if let sleep, let pass = open.last, !ended.contains([pass.startTicks, pass.mark.word]),
+        if let sleep, let pass = unfinished.last, pass.serial == open.last?.serial,
             !entries.contains(where: { $0.mark.kind == .sleep && $0.start &+ $0.duration >= sleep })
         {
             let mark = SpanMark(.sleep, depth: pass.mark.depth, modeIndex: pass.mark.modeIndex)
