@@ -83,7 +83,7 @@ extension RunLoop.Timer {
     /// are possible, as in `let tolerance = timer.tolerance`, it is the core's.
     @_disfavoredOverload
     public var tolerance: TimeInterval {
-        get { (self.tolerance as Duration).timeInterval }
-        set { self.tolerance = Duration(newValue, #fileID, #line) }
+        get { toleranceAsDuration.timeInterval }
+        set { toleranceAsDuration = Duration(newValue, #fileID, #line) }
     }
 }

@@ -57,6 +57,12 @@ extension RunLoop.Timer {
 
     /// The date of the wall clock that was converted to `nextFire`, if the timer has not moved since. Thread-safe.
     package var wallDateOfNextFire: Double? { isValid ? wallDate(convertedTo: nextFire) : nil }
+
+    /// `tolerance` for a module that has another property of that name.
+    package var toleranceAsDuration: Duration {
+        get { tolerance }
+        set { tolerance = newValue }
+    }
 }
 
 // MARK: - For the simulation of a program: its scheduler runs the loop when there is something to do, and ends it with the simulated program
