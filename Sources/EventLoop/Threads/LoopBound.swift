@@ -2,6 +2,10 @@
 ///
 /// Whichever thread releases the object, the loop's thread releases the value. After the loop has ended, the thread that releases the
 /// object does.
+///
+/// A closure belongs into a structure: `struct Handler { let call: () -> Void }` and `LoopBound<Handler>`. If the value is a closure, or an
+/// optional or a tuple of closures, Swift wraps the closure in another one whenever it is read and whenever it is stored. `withValue` does
+/// both, so each access makes each later call longer, until the stack is full. `Mutex` is no different.
 public final class LoopBound<Value>: @unchecked Sendable {
     // SAFETY: `box` is accessed only on the thread of `loop`, which every accessor checks. `deinit` sends it to that thread.
     private let box: Box
@@ -45,7 +49,7 @@ public final class LoopBound<Value>: @unchecked Sendable {
         }
     }
 
-    /// Changes the value in place. On the loop's thread only.
+    /// Changes the value in place. On the loop's thread only. A closure belongs into a structure: see `LoopBound`.
     public func withValue<R, Failure>(_ body: (inout Value) throws(Failure) -> R) throws(Failure) -> R {
         preconditionIsolated("withValue")
         return try body(&box.value!)  // the box is emptied after the last access
