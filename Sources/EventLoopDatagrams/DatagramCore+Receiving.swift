@@ -74,7 +74,7 @@ extension DatagramCore {
         }
         guard let owner else { return }
         // Ends: nothing is received meanwhile.
-        while let (body, datagram) = withState({ state in takeLocked(&state) }) { body(owner, datagram) }
+        while let delivery = withState({ state in takeLocked(&state) }) { delivery.body(owner, delivery.datagram) }
         withState { state in
             state.isDelivering = false
             state.isGathering = false
@@ -84,11 +84,17 @@ extension DatagramCore {
         followUp()
     }
 
-    private func takeLocked(_ state: inout DatagramState) -> (@Sendable (DatagramSocket, Datagram) -> Void, Datagram)? {
+    /// A call of the handler. Not a tuple: a closure that leaves the lock by itself is wrapped in two others, which are allocations.
+    private struct Delivery {
+        let body: @Sendable (DatagramSocket, Datagram) -> Void
+        let datagram: Datagram
+    }
+
+    private func takeLocked(_ state: inout DatagramState) -> Delivery? {
         guard let body = state.handler, !state.input.isEmpty, state.end == nil else { return nil }
         let datagram = state.input.removeFirst()
         state.isGathering = !state.input.isEmpty
-        return (body, datagram)
+        return Delivery(body: body, datagram: datagram)
     }
 
     // MARK: Tasks
