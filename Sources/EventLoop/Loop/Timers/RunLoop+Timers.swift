@@ -325,7 +325,8 @@ extension RunLoop {
         guard LoopID.current == id, name != .common else { return nil }
         // Under the lock, which also orders what other threads did before.
         let isQueueRight = shared.withLock { shared in
-            if owned.timersFireOutside { owned.timersFireOutside = !shared.timers.filter(\.isFiring).isEmpty }
+            // Not a key path: the runtime builds its type at the first use, which a child must not do.
+            if owned.timersFireOutside { owned.timersFireOutside = !shared.timers.filter { $0.isFiring }.isEmpty }
             return shared.changes.isEmpty && !owned.timersFireOutside
         }
         guard isQueueRight else { return nil }
