@@ -28,10 +28,8 @@ extension Poller {
 
     @inline(never)
     private func beginBatchOfLevel(onlyOne: Bool) -> ReadyBatch {
-        sortReady {
-            let urgency = UInt64(RunLoop.Priority.low.level - $0.pointee.watch.priority.level)
-            return urgency << 32 | (onlyOne ? UInt64(age(of: $0)) : 0)
-        }
+        // A run that serves one source looks for that one: it would sort the list for each of them.
+        if !onlyOne { sortReady { UInt64(urgency(of: $0)) } }
         let level = ready.first?.pointee.watch.priority.level
         return ReadyBatch(level: level, isSingle: onlyOne, isWhole: false, start: state.lastServing)
     }
@@ -107,6 +105,23 @@ extension Poller {
 
     func isStillItself(_ registration: RegistrationPointer) -> Bool {
         FileIdentity(of: registration.pointee.watch.descriptor) == registration.pointee.watch.identity
+    }
+
+    /// The least recently served source of the most urgent level.
+    @inline(never)
+    func nextOfLevels() -> RegistrationPointer? {
+        var chosen: RegistrationPointer?
+        var highest: UInt64 = 0
+        ready.forEach { registration in
+            let rank = UInt64(urgency(of: registration)) << 32 | UInt64(age(of: registration))
+            if chosen != nil && rank <= highest { return }
+            (chosen, highest) = (registration, rank)
+        }
+        return chosen
+    }
+
+    private func urgency(of registration: RegistrationPointer) -> UInt32 {
+        UInt32(RunLoop.Priority.low.level - registration.pointee.watch.priority.level)
     }
 
     /// How many sources were served after this one. By difference, so that the count may wrap around.

@@ -35,8 +35,7 @@ extension Poller {
     /// kernel's list.
     @inline(never)
     func nextSingle(_ level: Int32?) -> RegistrationPointer? {
-        // The list is in the order of levels, and then of serving.
-        if level != nil { return ready.first }
+        if level != nil { return nextOfLevels() }
         if !state.isInServingOrder {
             state.isInServingOrder = true
             // Those served never, in the order of the kernel's list.
