@@ -85,13 +85,16 @@ private final class PortReader: RunLoop.Source, @unchecked Sendable {
     override func serveMessage(upTo last: UInt64, onlyOne: Bool) -> Bool { /* DOES CALLOUT */
         // Messages after `last` wait for the next pass, so that a task that asks again at once does not keep this pass from ending.
         guard port.queue.holds(upTo: last), isAsked.exchange(false, ordering: .sequentiallyConsistent) else { return false }
-        return channel.deliver {
+        let isDelivered = channel.deliver {
             // Nil if another iterator has taken it.
             guard let message = port.queue.takeFirst() else { return nil }
-            // Counted before the delivery, because the task may ask for the next message at once.
-            if port.queue.countDelivery() { port.notifyLoopsOfMessages() }
+            // Before the delivery, because the task may ask for the next message at once.
+            port.queue.makeRoom()
             return message
         }
+        // After it: what is released here may end the thread, and then the task would wait for ever.
+        if isDelivered && port.queue.fillRoom() { port.notifyLoopsOfMessages() }
+        return isDelivered
     }
 
     override var typeDescription: String { "reader of a port" }

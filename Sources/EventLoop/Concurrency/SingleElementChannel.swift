@@ -63,7 +63,8 @@ final class SingleElementChannel<Element: Sendable>: Sendable {
     }
 
     /// Passes the element that `take` returns to the waiting task. If no task waits, `take` is not called. If `take` returns nil, the task
-    /// waits on, as if it had asked again. Returns whether the task got an element. Thread-safe.
+    /// waits on, as if it had asked again. Returns whether the task got an element. `take` must not call out: if it ended the thread, the task would
+    /// wait for ever. Thread-safe.
     func deliver(_ take: () -> Element?) -> Bool { /* DOES CALLOUT */
         guard let waiter = state.withLock({ $0.waiter.take() }) else { return false }
         guard let element = take() else {

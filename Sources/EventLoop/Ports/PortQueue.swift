@@ -125,10 +125,18 @@ struct PortQueue: ~Copyable, Sendable {
     /// Counts a message as delivered, which makes room. Returns true if the message of a waiting sender was then appended to an empty
     /// queue; in that case the caller must notify the loops.
     @inline(__always)
-    func countDelivery() -> Bool {
-        taken.add(1, ordering: .sequentiallyConsistent)
-        return isAwaited && admitWaiting()
+    func countDelivery() -> Bool { /* DOES CALLOUT */
+        makeRoom()
+        return fillRoom()
     }
+
+    /// The first half of `countDelivery`, for a delivery that comes between the two.
+    @inline(__always)
+    func makeRoom() { taken.add(1, ordering: .sequentiallyConsistent) }
+
+    /// The second half.
+    @inline(__always)
+    func fillRoom() -> Bool { /* DOES CALLOUT */ isAwaited && admitWaiting() }
 
     @inline(never)
     private func admitWaiting() -> Bool { /* DOES CALLOUT */

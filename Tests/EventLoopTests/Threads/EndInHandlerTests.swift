@@ -377,6 +377,19 @@ enum WayToEnd: String, CaseIterable, Sendable, CustomTestStringConvertible {
         #expect(await thread.join(timeout: patience))
     }
 
+    @Test(arguments: WayToEnd.allCases)
+    func `a task gets a message of a port although what its delivery releases ends the thread`(_ way: WayToEnd) async throws {
+        let thread = try makeThread()
+        let port = RunLoop.Port(capacity: 1)
+        try port.send(RunLoop.PortMessage(id: 1))
+        // The request waits for room. Its loop has ended, so it refuses the closure, which is released then.
+        let ended = try onFreshThread { $0 }
+        port.whenRoom(on: ended) { [ender = ReleaseNotifier { way.endThread() }] in withExtendedLifetime(ender) {} }
+        var messages = thread.runLoop.messages(of: port).makeAsyncIterator()
+        #expect(await messages.next()?.id == 1)
+        #expect(await thread.join(timeout: patience))
+    }
+
     @Test(arguments: WayToEnd.allCases, ["perform", "block", "delayed perform"])
     func `a thread ends in a closure that nobody waits for:`(_ way: WayToEnd, _ kind: String) throws {
         let thread = try makeThread()
