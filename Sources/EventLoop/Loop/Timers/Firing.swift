@@ -9,8 +9,8 @@ extension RunLoop {
         assert(frame.owned.timers.isEmpty, "each level of nesting has a batch of its own")
         frame.owned.timers.fill { due in
             while let (_, owner) = mode.owned.timers.popDue(dueBy) {  // ends: what is popped is filed no more
-                let timer = Borrowed<Timer>(at: owner, keptBy: .list).object
-                if !timer.isFiring { due.append(timer) }
+                let timer = Borrowed<Timer>(at: owner, keptBy: .list)
+                if !timer.use({ $0.isFiring }) { due.append(timer.object) }
             }
         }
         if hasPendingWork { carryOutPendingChanges(mode) }
