@@ -1,0 +1,118 @@
+// What a handler costs that is called again and again: no call may go through more functions than the calls before it, and none may leave
+// memory behind.
+
+public import EventLoop
+public import Testing
+
+#if canImport(Glibc)
+import Glibc
+#endif
+
+/// Follows the calls of one handler, in a process of its own: how deep in the stack they are, and how much memory is allocated.
+///
+/// The first third of the calls is for what is made once. The last calls of that third are compared with the last calls of all. Single
+/// calls may differ in how the loop comes to them; a handler that is wrapped in another function at each call is deeper by kilobytes.
+public final class RepeatedCalls: Sendable {
+    /// What may differ between two calls, in bytes: less than one word for each call between them.
+    public static let allowed = (stack: 4_096, memory: 8_192)
+
+    /// How many calls a test makes.
+    public let total: Int
+
+    private struct Sample {
+        /// The lowest of several.
+        var place = Int.max
+        var memory = 0
+    }
+    private struct Calls {
+        var count = 0
+        var early = Sample()
+        var late = Sample()
+    }
+    private let calls = Locked(Calls())
+
+    public init(_ total: Int = 3_000) {
+        self.total = total
+        // What the first look makes stays.
+        _ = allocatedBytes()
+    }
+
+    /// For the handler: this is one of its calls.
+    public func note() {
+        let place = Int(placeOnStack())
+        let (first, window) = (total / 3, total / 30)
+        let count = calls.withLock { calls in
+            calls.count += 1
+            if (first - window..<first).contains(calls.count) { calls.early.place = min(calls.early.place, place) }
+            if (total - window..<total).contains(calls.count) { calls.late.place = min(calls.late.place, place) }
+            return calls.count
+        }
+        guard count == first || count == total else { return }
+        let memory = allocatedBytes()
+        if count == first { calls.withLock { $0.early.memory = memory } }
+        if count == total { calls.withLock { $0.late.memory = memory } }
+    }
+
+    public var areEnough: Bool { calls.withLock { $0.count >= total } }
+
+    /// By how much the last calls are deeper in the stack than those at the first third, and how many bytes more are allocated.
+    public var growth: (stack: Int, memory: Int) {
+        calls.withLock { (stack: $0.early.place - $0.late.place, memory: $0.late.memory - $0.early.memory) }
+    }
+
+    public func expectNoGrowth(_ location: SourceLocation = #_sourceLocation) {
+        let growth = growth
+        #expect(areEnough, "the handler was not called \(total) times", sourceLocation: location)
+        // AddressSanitizer may move variables from the stack to the heap, and has a heap of its own, as ThreadSanitizer has.
+        #expect(isUnderAddressSanitizer || growth.stack < Self.allowed.stack, "\(growth)", sourceLocation: location)
+        #expect(growth.memory < Self.allowed.memory, "\(growth)", sourceLocation: location)
+    }
+
+    // MARK: Making the calls
+
+    /// Causes each call, and runs the loop until it has handled a source.
+    public func make(on loop: RunLoop, _ cause: () throws -> Void) rethrows {
+        for _ in 0..<total {
+            try cause()
+            _ = loop.run(for: patience, returnAfterSourceHandled: true)
+        }
+    }
+
+    /// Has `post` queue a closure that has `post` queue the next one, and runs the loop.
+    public func makePosted(on loop: RunLoop, _ post: @escaping @Sendable (_ body: @escaping @Sendable () -> Void) -> Void) {
+        loop.addIdleSource()
+        postNext(on: loop, post)
+        _ = loop.run(for: patience)
+    }
+
+    private func postNext(on loop: RunLoop, _ post: @escaping @Sendable (_ body: @escaping @Sendable () -> Void) -> Void) {
+        post { [self] in
+            note()
+            if areEnough { loop.stop() } else { postNext(on: loop, post) }
+        }
+    }
+}
+
+#if canImport(Glibc)
+// The Glibc module does not include this function's header.
+@_silgen_name("malloc_info") private func mallocInfo(_ options: Int32, _ stream: UnsafeMutablePointer<FILE>) -> Int32
+
+/// The memory that the allocator has from the system, minus its free memory. The totals of all arenas are at the end of the report.
+private func allocatedBytes() -> Int {
+    var text: UnsafeMutablePointer<CChar>?
+    var length = 0
+    guard let stream = open_memstream(&text, &length) else { return 0 }
+    _ = mallocInfo(0, stream)
+    fclose(stream)
+    defer { free(text) }
+    let report = text.map { String(cString: $0) } ?? ""
+    func last(_ element: String) -> Int {
+        guard let line = report.split(separator: "\n").last(where: { $0.hasPrefix(element) }) else { return 0 }
+        return line.split(separator: "\"").last { Int($0) != nil }.flatMap { Int($0) } ?? 0
+    }
+    return last("<system type=\"current\"") + last("<total type=\"mmap\"") - last("<total type=\"fast\"") - last("<total type=\"rest\"")
+}
+#else
+/// Only glibc says how much is allocated in all.
+private func allocatedBytes() -> Int { 0 }
+#endif
