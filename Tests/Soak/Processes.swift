@@ -160,3 +160,27 @@ final class MessagePorts: Part, @unchecked Sendable {
         exit(1)
     }
 }
+
+/// A named port of this process, which one handler serves from the beginning to the end. The servers above live for seconds, and nobody
+/// measures their memory.
+final class LastingPort: Part, @unchecked Sendable {
+    override func start() throws {
+        let messages = book.account("messages to a port of this process")
+        let name = "soak.lasting.\(getpid())"
+        let port = try RunLoop.LocalMessagePort(name: name) { _, _, _ in
+            messages.finish()
+            return nil
+        }
+        try thread("lasting port").runLoop.add(port)
+        let remote = try RunLoop.RemoteMessagePort(name: name)
+        drive(try thread("message sender"), every: .milliseconds(4)) { [book] in
+            for _ in 0..<8 {
+                messages.ask()
+                do throws(RunLoop.PortError) { try remote.send(id: 1, data: [1, 2, 3], timeout: .seconds(60)) } catch {
+                    messages.takeBack()
+                    book.fault("a message to a named port was not sent: \(error)")
+                }
+            }
+        }
+    }
+}

@@ -19,8 +19,8 @@ struct Series {
 }
 
 struct Verdict {
-    // The reasons for these tolerances. The program makes some 12,000 requests a second, so a leak of 100 bytes in one of ten adds 120 KB a
-    // second: 7 MB between the two medians of a run of two minutes. Without a leak, the figure varies by the requests that are waiting at
+    // The reasons for these tolerances. The program makes some 14,000 requests a second, so a leak of 100 bytes in one of ten adds 140 KB a
+    // second: 8 MB between the two medians of a run of two minutes. Without a leak, the figure varies by the requests that are waiting at
     // the moment and by one request of 1 MiB.
     var allocated = Series("allocated, KiB") { $0 * 1.05 + 512 }
     // Pages that the allocator keeps. Its arenas fill over the first minutes, with the peak number of busy threads.
