@@ -27,20 +27,6 @@ import Darwin
         }
     }
 
-    /// A lock of a bare closure wraps it at each access.
-    @Test func `the handler is called through no more functions after a hundred warnings than after one`() async {
-        // The handler is global to the process.
-        await #expect(processExitsWith: .success) {
-            let places = Box<Set<UInt>>([])
-            RunLoop.setLibeventLogHandler { _, _ in
-                let place = placeOnStack()
-                places.change { _ = $0.insert(place) }
-            }
-            for _ in 0..<100 { try enterABaseFromItsOwnCallback() }
-            #expect(places.value.count == 1)
-        }
-    }
-
     #if os(Linux)
     /// As a stream does that changes its events under its lock: a handler that used the stream would wait for itself.
     @Test func `what libevent logs in a change of events that must not call out is passed on at the next safe point`() async {

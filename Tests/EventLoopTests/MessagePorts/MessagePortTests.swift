@@ -42,20 +42,6 @@ import Testing
         try served.end()
     }
 
-    /// A lock of a bare closure wraps it at each access: every message then went through one function more than the one before.
-    @Test func `the handler is called through no more functions after a thousand messages than after one`() throws {
-        let places = Box<Set<UInt>>([])
-        let served = try ServedPort { _, _, _ in
-            let place = placeOnStack()
-            places.change { _ = $0.insert(place) }
-            return nil
-        }
-        let remote = try RunLoop.RemoteMessagePort(name: served.name)
-        for id in 0..<1_000 { _ = try remote.ask(Int32(id)) }
-        #expect(places.value.count == 1)
-        try served.end()
-    }
-
     @Test(arguments: [0, 1, 100, 65_514, 65_515, 65_516, 300_000, 16 << 20])
     func `messages and replies of any size arrive complete`(size: Int) throws {
         let served = try ServedPort { _, _, data in data.reversed() }
