@@ -59,7 +59,7 @@ enum RepeatedHandler: String, CaseIterable, Codable, Sendable {
     case stall, warning, libeventLog
 
     /// A stall lasts a millisecond at least.
-    var callCount: Int { self == .stall ? 300 : 3_000 }
+    var callCount: Int { self == .stall ? 900 : 3_000 }
 
     /// Has the library call the handler so often.
     func play(_ calls: RepeatedCalls) throws {
