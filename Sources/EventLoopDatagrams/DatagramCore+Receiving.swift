@@ -84,7 +84,7 @@ extension DatagramCore {
         followUp()
     }
 
-    /// A call of the handler. Not a tuple: a closure that leaves the lock by itself is wrapped in two others, which are allocations.
+    /// A call of the handler. A structure: a closure that leaves the lock by itself is wrapped in two others, which are allocations.
     private struct Delivery {
         let body: @Sendable (DatagramSocket, Datagram) -> Void
         let datagram: Datagram

@@ -59,7 +59,9 @@ import Testing
         #expect(found >= 10)
     }
 
-    private func isAlias(_ name: Substring, _ value: Substring) -> Bool { value == name || value.hasSuffix("?") && value.dropLast() == name }
+    private func isAlias(_ name: Substring, _ value: Substring) -> Bool {
+        value == name || value.hasSuffix("?") && value.dropLast() == name
+    }
 
     /// `Value` of `Value>(…)`.
     private func argument(_ text: Substring) -> Substring {
