@@ -118,49 +118,26 @@ private func endThread() { pthread_exit(nil) }
 
     @Test func `a thread that is cancelled while it uses a stream leaves it to the others`() async {
         await #expect(processExitsWith: .success) {
-            killLater(seconds: 300)
-            let (ours, peer) = connectedSockets()
-            let thread = try RunLoopThread(name: "serves")
-            let stream = try ByteStream(adopting: ours, on: thread.runLoop)
-            let cancelled = plainThread { () -> Bool in
-                pthread_cancel(pthread_self())
-                let isSent = !stream.peerHasFinished && stream.send([1])
-                // So that the thread ends in the usual way.
-                pthread_setcancelstate(Int32(PTHREAD_CANCEL_DISABLE), nil)
-                return isSent
+            try await useWhileCancelled { stream in
+                !stream.peerHasFinished && stream.send([1])
+            } then: { stream, _ in
+                let isSecondSent = stream.send([2])
+                #expect(isSecondSent)
+                stream.close()
             }
-            let isFirstSent = try cancelled.join()
-            let isSecondSent = stream.send([2])
-            #expect(isFirstSent && isSecondSent)
-            stream.close()
-            thread.stop()
-            await thread.join()
-            close(peer)
         }
     }
 
     @Test func `a thread that is cancelled returns from withDescriptor, and the descriptor is closed with the stream`() async {
         await #expect(processExitsWith: .success) {
-            killLater(seconds: 300)
-            let (ours, peer) = connectedSockets()
-            let thread = try RunLoopThread(name: "serves")
-            let stream = try ByteStream(adopting: ours, on: thread.runLoop)
-            let cancelled = plainThread { () -> Bool in
-                pthread_cancel(pthread_self())
+            try await useWhileCancelled { stream in
                 var byte: UInt8 = 0
                 // A cancellation point, and there is nothing to receive.
-                let count = stream.withDescriptor { descriptor in recv(descriptor, &byte, 1, Int32(MSG_DONTWAIT)) }
-                // So that the thread ends in the usual way.
-                pthread_setcancelstate(Int32(PTHREAD_CANCEL_DISABLE), nil)
-                return count == -1
+                return stream.withDescriptor { descriptor in recv(descriptor, &byte, 1, Int32(MSG_DONTWAIT)) } == -1
+            } then: { stream, peer in
+                stream.close()
+                try waitUntilReadable(peer, "the peer sees the end")
             }
-            let hasReturned = try cancelled.join()
-            #expect(hasReturned)
-            stream.close()
-            try waitUntilReadable(peer, "the peer sees the end")
-            thread.stop()
-            await thread.join()
-            close(peer)
         }
     }
 
@@ -284,4 +261,28 @@ private func endThread() { pthread_exit(nil) }
             #expect(fcntl(descriptor, F_GETFD) == -1)
         }
     }
+}
+
+/// Calls `use` on a thread that is cancelled already, with a stream that another thread serves. It has to return true. `check` gets the stream and the
+/// peer's end, and closes the stream.
+private func useWhileCancelled(
+    _ use: @escaping @Sendable (ByteStream) -> Bool, then check: (ByteStream, Int32) throws -> Void
+) async throws {
+    killLater(seconds: 300)
+    let (ours, peer) = connectedSockets()
+    let thread = try RunLoopThread(name: "serves")
+    let stream = try ByteStream(adopting: ours, on: thread.runLoop)
+    let cancelled = plainThread { () -> Bool in
+        pthread_cancel(pthread_self())
+        let isDone = use(stream)
+        // So that the thread ends in the usual way.
+        pthread_setcancelstate(Int32(PTHREAD_CANCEL_DISABLE), nil)
+        return isDone
+    }
+    let isDone = try cancelled.join()
+    #expect(isDone)
+    try check(stream, peer)
+    thread.stop()
+    await thread.join()
+    close(peer)
 }

@@ -325,7 +325,7 @@ extension RunLoop {
         guard LoopID.current == id, name != .common else { return nil }
         // Under the lock, which also orders what other threads did before.
         let isQueueRight = shared.withLock { shared in
-            // Not a key path: the runtime builds its type at the first use, which a child must not do.
+            // Not a key path: the runtime may wait for a lock of its own at the first use (decision 24).
             if owned.timersFireOutside { owned.timersFireOutside = !shared.timers.filter { $0.isFiring }.isEmpty }
             return shared.changes.isEmpty && !owned.timersFireOutside
         }

@@ -1,0 +1,1 @@
+../Soak/AllocatedBytes.swift
