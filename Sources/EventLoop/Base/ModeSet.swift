@@ -2,9 +2,15 @@
 
 struct ModeSet: Sendable {
     private var low: UInt64 = 0
-    private var high: [UInt64] = []
+    /// Nil and not empty, because a copy counts a reference to an empty array.
+    private var high: [UInt64]?
 
-    var isEmpty: Bool { low == 0 && high.allSatisfy { $0 == 0 } }
+    init(_ only: Int? = nil) { if let only { insert(only) } }
+
+    var isEmpty: Bool { low == 0 && high?.allSatisfy { $0 == 0 } != false }
+
+    /// The only index; nil also if there was ever one behind the first 64.
+    var only: Int? { high == nil && low.nonzeroBitCount == 1 ? low.trailingZeroBitCount : nil }
 
     @inline(__always)
     func contains(_ index: Int) -> Bool { index < 64 ? low & (1 &<< UInt64(index)) != 0 : containsHigh(index) }
@@ -12,7 +18,8 @@ struct ModeSet: Sendable {
     @inline(never)
     private func containsHigh(_ index: Int) -> Bool {
         let word = index / 64 - 1
-        return word < high.count && high[word] & (1 << UInt64(index % 64)) != 0
+        guard let high, word < high.count else { return false }
+        return high[word] & (1 << UInt64(index % 64)) != 0
     }
 
     /// True if the set did not contain the index.
@@ -27,8 +34,10 @@ struct ModeSet: Sendable {
     @inline(never)
     private mutating func insertHigh(_ index: Int) {
         let word = index / 64 - 1
-        while high.count <= word { high.append(0) }
-        high[word] |= 1 << UInt64(index % 64)
+        var words = high.take() ?? []
+        while words.count <= word { words.append(0) }
+        words[word] |= 1 << UInt64(index % 64)
+        high = words
     }
 
     /// True if the set contained the index.
@@ -41,26 +50,34 @@ struct ModeSet: Sendable {
     }
 
     @inline(never)
-    private mutating func removeHigh(_ index: Int) { high[index / 64 - 1] &= ~(1 << UInt64(index % 64)) }
+    private mutating func removeHigh(_ index: Int) { high![index / 64 - 1] &= ~(1 << UInt64(index % 64)) }  // the set has the index
+
+    func subtracting(_ other: ModeSet) -> ModeSet {
+        var rest = self
+        other.forEach { rest.remove($0) }
+        return rest
+    }
 
     /// The first 64 indices, as bits, and whether there was ever another one.
     @inline(__always)
     var lowWord: UInt64 { low }
     @inline(__always)
-    var hasHighWords: Bool { !high.isEmpty }
+    var hasHighWords: Bool { high != nil }
 
+    @inline(__always)
     func forEach(_ body: (Int) -> Void) {
         var word = low
         while word != 0 {  // ends: each iteration clears a bit
             body(word.trailingZeroBitCount)
             word &= word - 1
         }
-        if !high.isEmpty { forEachHigh(body) }
+        if hasHighWords { forEachHigh(body) }
     }
 
     /// The same for the indices from 64 on.
     @inline(never)
     func forEachHigh(_ body: (Int) -> Void) {
+        guard let high else { return }
         for (offset, bits) in high.enumerated() {
             var word = bits
             while word != 0 {  // ends: each iteration clears a bit

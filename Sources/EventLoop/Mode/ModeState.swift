@@ -63,6 +63,12 @@ final class ModeState: ClosureQueues, @unchecked Sendable {
         self.isCommon = Atomic(isCommon)
     }
 
+    @inline(__always)
+    func changeWatchedLocked(by change: Int) {
+        // The lock orders the writes.
+        watchedSources.store(watchedSources.load(ordering: .relaxed) + change, ordering: .releasing)
+    }
+
     // MARK: Guest loops
 
     @inline(__always)

@@ -118,15 +118,17 @@ final class ModeTable: @unchecked Sendable {
     func findLocked(_ name: RunLoop.Mode) -> ModeState? { referenceLocked(name)?.object }
 
     @discardableResult
-    func makeLocked(_ name: RunLoop.Mode) -> ModeState {
-        if count > 0, let mode = findLocked(name) { return mode }
+    func makeLocked(_ name: RunLoop.Mode) -> ModeState { madeLocked(name).object }
+
+    func madeLocked(_ name: RunLoop.Mode) -> Borrowed<ModeState> {
+        if count > 0, let mode = referenceLocked(name) { return mode }
         let index = count
         let mode = ModeState(name: name, index: index, isCommon: locked.commonNames.contains(name))
         if index == locked.capacity { growLocked() }
         (array.load(ordering: .relaxed) + index).initialize(to: .passRetained(mode))
         countWord.store(index + 1, ordering: .releasing)
         if index >= Self.searchedWithoutLock { locked.others[name] = index }
-        return mode
+        return Borrowed(mode, keptBy: .loop)
     }
 
     private func growLocked() {

@@ -208,7 +208,7 @@ extension RunLoop {
     private func apply(_ taken: TakenChange) {
         switch taken.change {
         case .source(let change):
-            if taken.isDead { applyEnd(of: change.membership) } else { apply(change, modes: taken.modes) }
+            if taken.isDead { applyEnd(of: change.membership) } else { apply(change.membership, modes: taken.modes, left: change.left, isRewatched: change.isRewatched) }
         case .timerJoined(let timer, let membership):
             if taken.isMember { file(timer, membership) }
         case .timerLeft(_, let membership):
@@ -233,21 +233,24 @@ extension RunLoop {
     }
 
     /// Carries out a change of the owner's own that was not queued. `modes`: those that the source has gained.
-    func applyAtOnce(_ change: SourceChange, modes: ModeSet = ModeSet(), isDead: Bool = false) { /* DOES CALLOUT */
+    func applyAtOnce(
+        _ membership: SourceMembership, modes: ModeSet = ModeSet(), left: ModeSet = ModeSet(), isDead: Bool = false
+    ) { /* DOES CALLOUT */
         owned.changeBatch.begin()
-        if isDead { applyEnd(of: change.membership) } else { apply(change, modes: modes) }
+        if isDead { applyEnd(of: membership) } else { apply(membership, modes: modes, left: left) }
         owned.changeBatch.end()
         if owned.changeBatch.hasFailures { failSources() }
         finishItemsIfSafe()
         didChangeSleep(callsOut: true)
     }
 
-    private func apply(_ change: SourceChange, modes: ModeSet) {
-        let membership = change.membership
-        change.left.forEach { unregister(membership, modeIndex: $0) }
+    private func apply(_ membership: SourceMembership, modes: ModeSet, left: ModeSet, isRewatched: Bool = false) {
+        left.forEach { unregister(membership, modeIndex: $0) }
         // No-op for modes that have it already.
-        modes.forEach { if !membership.owned.parkedModes.contains($0) { register(membership, in: modeTable[$0]) } }
-        if change.isRewatched { updateRegistrations(membership) }
+        modes.forEach { index in
+            if !membership.owned.parkedModes.contains(index) { modeTable.reference(index).use { register(membership, in: $0) } }
+        }
+        if isRewatched { updateRegistrations(membership) }
     }
 
     /// Takes the source off every base, then ends the membership's use of it.
@@ -256,7 +259,9 @@ extension RunLoop {
         forgetParked(membership)
         // Ends: each iteration removes one.
         while let last = membership.anyRegistration { unregister(membership, modeIndex: Int(last.pointee.tag)) }
-        if isServing(membership.source) { endUseAfterCalls(of: membership.source) } else { endUse(of: membership.source) }
+        Borrowed(membership.source, keptBy: .membership).use {
+            if isServing($0) { endUseAfterCalls(of: $0) } else { endUse(of: $0) }
+        }
     }
 
     func endUse(of timer: Timer) { if timer.state.exit() { finishLater(.timer(timer)) } }
@@ -277,18 +282,17 @@ extension RunLoop {
     /// A source stays on the list until its last `onInvalidation` closure is taken: a run that is nested in one of its callouts makes the others.
     func finishItems() { /* DOES CALLOUT */
         owned.pending.subtract(.finishing)
-        while let item = owned.ended.withFirst({ copy $0 }) {  // ends: each item ends once
-            if case .source(let source) = item, source.hasInvalidationBodies {
+        while let isAwaited = owned.ended.withFirst({ $0.isAwaited }) {  // ends: each item ends once
+            if isAwaited, case .source(let source)? = owned.ended.withFirst({ copy $0 }) {
                 source.releaseHandlers()
                 callNextInvalidationBody(of: source)
                 continue
             }
-            _ = owned.ended.popFirst()
-            switch item {
+            switch owned.ended.popFirst() {
             case .source(let source): source.finish()
             case .timer(let timer): timer.finish()
             case .observer(let observer): observer.finish()
-            case .applied: break  // released with `item`
+            case .applied: break  // released here
             case .call(let call): call.body()
             }
         }
@@ -315,6 +319,11 @@ enum FinishedItem: Sendable {
     case applied(any AnyObject & Sendable)
     /// The report of what libevent has logged while the owner carried out changes, or the release of a value that only this thread may release.
     case call(LaterCall)
+
+    /// Somebody waits for the end of the source.
+    var isAwaited: Bool {
+        if case .source(let source) = self { source.hasInvalidationBodies } else { false }
+    }
 }
 
 /// An object, since a closure would make every item larger.

@@ -16,7 +16,7 @@ extension RunLoop {
             // Held until the callouts have returned; nobody is notified of an invalid source.
             let source = membership.source
             guard source.rundown.enter() else { continue }
-            afterJoining(membership, ChangedModes(state), isQueued: source.kind.isWatched)
+            afterJoining(membership, ModeSet(state.index), isQueued: source.kind.isWatched)
             if source.rundown.exit() { source.finish() }
         }
         // Timers were filed as changes; closures queued for the common modes may be performed in this one now.

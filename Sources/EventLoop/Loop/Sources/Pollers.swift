@@ -43,12 +43,12 @@ extension RunLoop {
 
     /// Has the kernel watch for a source in one mode. Nothing when the mode has no base yet or the source is one that threads signal.
     func register(_ membership: SourceMembership, in mode: ModeState) {
-        guard let poller = mode.owned.poller, let watch = membership.source.watch, membership.source.isValid else { return }
+        guard let poller = mode.owned.pollerReference, let watch = membership.source.watch, membership.source.isValid else { return }
         if membership.registration(inMode: mode.index) != nil { return }
         membership.source.willBeWatched()
         var stale: [UnsafeRawPointer] = []
         let owner = Borrowed(membership, keptBy: .caller).address
-        let result = poller.register(watch, of: membership.source.core, owner: owner, tag: Int32(mode.index), stale: &stale)
+        let result = poller.use { $0.register(watch, of: membership.source.core, owner: owner, tag: Int32(mode.index), stale: &stale) }
         if case .success(let registration) = result { membership.insert(registration) }
         failStale(stale)
         if case .failure(let error) = result { fail(membership.source, error) }
@@ -83,8 +83,9 @@ extension RunLoop {
         guard let registration = membership.takeRegistration(inMode: modeIndex) else { return }
         let source = membership.source
         let descriptor = registration.pointee.watch.descriptor
-        let wasOpen = modeTable[modeIndex].owned.poller!.unregister(  // it was registered there
-            registration, owner: membership, description: item(source.typeDescription, source.label, source.site))
+        let wasOpen = registration.poller.use {
+            $0.unregister(registration, owner: membership, description: item(source.typeDescription, source.label, source.site))
+        }
         if wasOpen || source.isValid { return }
         // The caller closed the descriptor first, and the kernel may go on reporting its file. `failure` says so.
         source.noteFailure(.badDescriptor(descriptor))

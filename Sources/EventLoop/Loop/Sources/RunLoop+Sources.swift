@@ -94,26 +94,26 @@ extension RunLoop {
         } ?? LoopShared.Departure()
     }
 
-    func afterJoining(_ membership: SourceMembership, _ gained: ChangedModes, isQueued: Bool) { /* DOES CALLOUT */
+    func afterJoining(_ membership: SourceMembership, _ gained: ModeSet, isQueued: Bool) { /* DOES CALLOUT */
         if gained.isEmpty { return }
         // The loop asks a guest before it sleeps, also if it has asked the others already.
         if membership.source.kind == .guest { waker.mark(.wake) }
         if isQueued {
             carryOutChanges()
         } else if membership.source.kind.isWatched {
-            applyAtOnce(SourceChange(membership: membership), modes: gained.set)
+            applyAtOnce(membership, modes: gained)
         } else {
             // "Adding an input source to the run loop wakes it up" (the Guide).
             waker.mark(membership.source.kind == .messages ? .messages : .signals)
             notifyIfElsewhere(.wake)
         }
-        gained.forEach { membership.source.didJoin(self, $0.name) }
+        forEachMode(of: gained) { membership.source.didJoin(self, $0.name) }
     }
 
     /// If one of the calls ends the thread, the end of the loop makes the others and ends the membership.
-    private func callDidLeave(_ membership: SourceMembership, _ lost: ChangedModes) { /* DOES CALLOUT */
-        owned.remains.leave(membership, lost.all)
-        lost.forEach { mode in
+    private func callDidLeave(_ membership: SourceMembership, _ lost: ModeSet) { /* DOES CALLOUT */
+        owned.remains.leave(membership, inOrderOfCallouts(lost))
+        forEachMode(of: lost) { mode in
             owned.remains.takeLostMode(of: membership)
             callDidLeave(membership.source, mode)
         }
@@ -135,7 +135,7 @@ extension RunLoop {
         if isDead && LoopID.current == id && membership.source.callsOutWhenLeaving {
             callDidLeave(membership, lost)
         } else {
-            lost.forEach { callDidLeave(membership.source, $0) }
+            forEachMode(of: lost) { callDidLeave(membership.source, $0) }
         }
         if isDead { membership.source.forget(membership) }
         if departure.isQueued {
@@ -143,7 +143,7 @@ extension RunLoop {
         } else if departure.isUnseen {
             // Below.
         } else if membership.source.kind.isWatched {
-            applyAtOnce(SourceChange(membership: membership, left: lost.set), isDead: isDead)
+            applyAtOnce(membership, left: lost, isDead: isDead)
         } else if isDead {
             end(membership)
         }
@@ -154,34 +154,26 @@ extension RunLoop {
     }
 }
 
-/// The modes that a source has gained or lost, in the order of its callouts. Most often it is one.
-struct ChangedModes: Sendable {
-    private var first: ModeState?
-    private var others: [ModeState] = []
-
-    init(_ only: ModeState? = nil) { first = only }
-
-    var isEmpty: Bool { first == nil }
-    var all: [ModeState] { first.map { [$0] + others } ?? [] }
-
-    var set: ModeSet {
-        var set = ModeSet()
-        forEach { set.insert($0.index) }
-        return set
+extension RunLoop {
+    /// Calls `body` with each mode of a set, in the order of a source's callouts (rule 3.1).
+    private func forEachMode(of set: ModeSet, _ body: (ModeState) -> Void) { /* DOES CALLOUT */
+        if let only = set.only { return modeTable.reference(only).use(body) }
+        for mode in inOrderOfCallouts(set) { body(mode) }
     }
 
-    mutating func append(_ mode: ModeState) { if first == nil { first = mode } else { others.append(mode) } }
-
-    func forEach(_ body: (ModeState) -> Void) {
-        if let first { body(first) }
-        for mode in others { body(mode) }
+    private func inOrderOfCallouts(_ set: ModeSet) -> [ModeState] {
+        var (modes, others): ([ModeState], ModeSet) = ([], set)
+        let common = shared.withLockIfOwn { shared in shared.modes.commonNames.compactMap { shared.modes.findLocked($0) } } ?? []
+        for mode in common where others.remove(mode.index) { modes.append(mode) }
+        others.forEach { modes.append(modeTable[$0]) }
+        return modes
     }
 }
 
 extension LoopShared {
     enum JoinOutcome: Sendable {
         /// `isQueued`: a change waits for the owner.
-        case joined(ChangedModes, isQueued: Bool)
+        case joined(ModeSet, isQueued: Bool)
         case isDead
         /// `isDead`: the membership never came to life.
         case refused(isDead: Bool)
@@ -199,17 +191,14 @@ extension LoopShared {
             membership.locked.index = Int32(sources.count)
             sources.append(membership)
         }
-        var gained = ChangedModes()
+        let before = membership.locked.modes
         if name == .common {
             membership.locked.isCommon = true
-            for name in modes.commonNames {
-                let mode = modes.makeLocked(name)
-                if put(membership, in: mode) { gained.append(mode) }
-            }
+            for name in modes.commonNames { modes.madeLocked(name).use { _ = put(membership, in: $0) } }
         } else {
-            let mode = modes.makeLocked(name)
-            if put(membership, in: mode) { gained.append(mode) }
+            modes.madeLocked(name).use { _ = put(membership, in: $0) }
         }
+        let gained = membership.locked.modes.subtracting(before)
         let isWatched = membership.source.kind.isWatched
         let isQueued = isWatched && !gained.isEmpty && !(mayApply && changes.isEmpty)
         if isQueued {
@@ -226,7 +215,7 @@ extension LoopShared {
         mode.changePopulationLocked(by: 1)
         switch membership.source.kind {
         case .watched, .descriptor, .guest:
-            mode.watchedSources.add(1, ordering: .acquiringAndReleasing)
+            mode.changeWatchedLocked(by: 1)
             if membership.source.kind == .guest {
                 // The owner asks it before each poll, whether the kernel watches it or not.
                 membership.locked.isKnownToOwner = true
@@ -243,7 +232,7 @@ extension LoopShared {
     /// What a membership has lost. `isDead`: this was its end. `isQueued`: a change waits for the owner. `isUnseen`: the owner has never seen the
     /// membership, and the change with which it joined is cancelled.
     struct Departure: Sendable {
-        var lost = ChangedModes()
+        var lost = ModeSet()
         var isDead = false
         var isQueued = false
         var isUnseen = false
@@ -261,52 +250,50 @@ extension LoopShared {
 
     fileprivate mutating func leave(_ membership: SourceMembership, _ name: RunLoop.Mode, _ way: WayOut) -> Departure {
         if membership.locked.isDead { return Departure() }
-        var lost = ChangedModes()
+        let before = membership.locked.modes
         if name == .common {
             guard membership.locked.isCommon else { return Departure() }
             membership.locked.isCommon = false
-            for name in modes.commonNames {
-                if let mode = modes.findLocked(name), takeOut(membership, of: mode) { lost.append(mode) }
-            }
-        } else if let mode = modes.findLocked(name), takeOut(membership, of: mode) {
-            lost.append(mode)
+            for name in modes.commonNames { modes.referenceLocked(name)?.use { takeOut(membership, of: $0) } }
+        } else {
+            modes.referenceLocked(name)?.use { takeOut(membership, of: $0) }
         }
-        return endIfUnused(membership, lost, way)
+        return endIfUnused(membership, before.subtracting(membership.locked.modes), way)
     }
 
     fileprivate mutating func expel(_ membership: SourceMembership, _ way: WayOut) -> Departure {
         if membership.locked.isDead { return Departure() }
         membership.locked.isCommon = false
-        var lost = ChangedModes()
-        modes.forEach { if takeOut(membership, of: $0) { lost.append($0) } }
+        let lost = membership.locked.modes
+        lost.forEach { modes.reference($0).use { takeOut(membership, of: $0) } }
         return endIfUnused(membership, lost, way)
     }
 
-    private func takeOut(_ membership: SourceMembership, of mode: ModeState) -> Bool {
-        guard membership.locked.modes.remove(mode.index) else { return false }
+    /// Nothing if the source is not in the mode.
+    private func takeOut(_ membership: SourceMembership, of mode: ModeState) {
+        guard membership.locked.modes.remove(mode.index) else { return }
         mode.changePopulationLocked(by: -1)
         switch membership.source.kind {
-        case .watched, .descriptor: mode.watchedSources.subtract(1, ordering: .acquiringAndReleasing)
+        case .watched, .descriptor: mode.changeWatchedLocked(by: -1)
         case .guest:
-            mode.watchedSources.subtract(1, ordering: .acquiringAndReleasing)
+            mode.changeWatchedLocked(by: -1)
             mode.removeGuestLoopLocked(membership)
         case .messages: mode.locked.messaged.remove(membership, inMode: mode.index)
         case .custom: mode.locked.signaled.remove(membership, inMode: mode.index)
         }
-        return true
     }
 
     /// Ends a membership that has lost its last mode. The change for the kernel is queued with it, so that no run finishes between the
     /// two; a custom source's `cancel` comes before. If the owner has never seen the membership, nothing stays queued, so that adding and
     /// invalidating does not fill the queue while the owner is busy.
-    private mutating func endIfUnused(_ membership: SourceMembership, _ lost: ChangedModes, _ way: WayOut) -> Departure {
+    private mutating func endIfUnused(_ membership: SourceMembership, _ lost: ModeSet, _ way: WayOut) -> Departure {
         let isDead = membership.locked.modes.isEmpty && !membership.locked.isCommon
         let isWatched = membership.source.kind.isWatched
         let isUnseen = way == .unseen && isWatched && isDead && !membership.locked.isKnownToOwner
         let isQueued = isWatched && !isUnseen && (isDead || !lost.isEmpty) && !(way == .atOnce && changes.isEmpty)
         if isUnseen { changes.cancelChange(of: membership) }
         if isQueued {
-            if isDead { changes.enqueueChange(of: membership) } else { changes.enqueueChange(of: membership, left: lost.set) }
+            if isDead { changes.enqueueChange(of: membership) } else { changes.enqueueChange(of: membership, left: lost) }
         }
         if isDead {
             membership.locked.isDead = true
@@ -344,7 +331,7 @@ extension RunLoop.Source {
         if let first, let others {
             SourceMembership.ownLoopLast([first] + others) { if $0.loop.expel($0) { isEndedHere = true } }
         } else if let first {
-            isEndedHere = first.loop.expel(first)
+            isEndedHere = Borrowed(first.loop, keptBy: .membership).use { $0.expel(first) }
         }
         // Another thread may have taken it out of this thread's loop, whose caller may close the descriptor next.
         if kind.isWatched && !isEndedHere && LoopID.current != 0 { LoopLifetime.withCurrent { $0.applyQueuedChanges() } }
