@@ -4,8 +4,8 @@ import EventLoopLibC
 
 /// A growing array of trivial values (decision 48), without copy-on-write: no change checks for uniqueness.
 ///
-/// It doubles while it is small, and grows by a quarter after that: the memory of 100,000 timers is otherwise nearly half unused. A large
-/// block is moved by the kernel, page by page, without a copy.
+/// It doubles while it is small, then grows by a quarter: the memory of 100,000 timers is otherwise nearly half unused. The kernel moves large blocks
+/// without a copy.
 struct PlainList<Element: BitwiseCopyable>: ~Copyable, @unchecked Sendable {
     // SAFETY: the owner of the list guards it: the loop's lock or its thread.
     private var storage: UnsafeMutablePointer<Element>
@@ -17,14 +17,11 @@ struct PlainList<Element: BitwiseCopyable>: ~Copyable, @unchecked Sendable {
         storage = UnsafeMutablePointer(bitPattern: MemoryLayout<Element>.alignment)!
     }
 
-    deinit {
-        if capacity > 0 { free(storage) }
-    }
+    deinit { if capacity > 0 { free(storage) } }
 
     /// The address of the first element. Valid until the list grows.
-    var first: UnsafeMutablePointer<Element> {
-        @inline(__always) get { storage }
-    }
+    @inline(__always)
+    var first: UnsafeMutablePointer<Element> { storage }
 
     @inline(__always)
     subscript(index: Int) -> Element {
@@ -53,6 +50,7 @@ struct PlainList<Element: BitwiseCopyable>: ~Copyable, @unchecked Sendable {
     }
 
     /// Appends `element` until the list has `least` elements at the least and its memory is full.
+    @inline(never)
     mutating func extend(to least: Int, repeating element: Element) {
         if least > capacity { grow(to: least) }
         (storage + count).initialize(repeating: element, count: capacity - count)

@@ -1,10 +1,9 @@
 /// The timers of one mode, as dates with tolerances: which of them are due, and how long the thread may sleep. The caller identifies its timers by
 /// slot numbers, and passes an opaque `owner` for each. Timers with equal dates are due in the order in which the dates were set.
 ///
-/// If a date moves later, its heap entry is left where it is. When the entry reaches the top, it is filed under the current date. So an
-/// idle timeout that every request pushes back needs no heap operations. An entry is never later than its timer's date. A timer that is
-/// filed enters a heap when somebody asks what is due, or how long to sleep: most often before the thread sleeps. So a timeout that is
-/// cancelled in the pass that set it needs no heap operations either.
+/// If a date moves later, its heap entry stays until it reaches the top, where it is filed under the current date. So an idle timeout that every
+/// request pushes back needs no heap operation. An entry is never later than its timer's date. A timer that is filed enters a heap when somebody asks
+/// what is due, or how long to sleep. So a timeout that is cancelled in the pass that set it needs none either.
 ///
 /// A timer with a tolerance is in two heaps: one by date, to find what is due when the thread is awake, and one by date plus tolerance, to
 /// find how long the thread may sleep. That wakes the thread as rarely as possible, never early and never later than a tolerance allows.
@@ -31,7 +30,7 @@ struct TimerQueue: ~Copyable {
 
     /// As many as there is memory for.
     private var slots = PlainList<Slot>()
-    /// Empty until the first timer with a tolerance, and at least as long as `slots` from then on.
+    /// Empty until the first timer with a tolerance. The timers of slots beyond its end have none.
     private var softness = PlainList<Softness>()
     /// Filed timers that are in no heap yet. Many leave before anybody asks what is due, and then the heaps need not change for them.
     private var new = PlainList<UInt32>()
@@ -41,20 +40,19 @@ struct TimerQueue: ~Copyable {
     private var hard = DeadlineHeap()
     private var lastSequence: UInt32 = 0
 
-    /// Whether no timer is filed. A timer is not filed while it fires. A timer that has lost its date may count as filed until its entry
-    /// reaches the top.
+    /// Whether no timer is filed. A timer that fires is not. One that has lost its date may count as filed until its entry reaches the top.
     var isEmpty: Bool { strict.isEmpty && soft.isEmpty && new.count == 0 }
 
     /// Adds a timer, and files it unless its date is `Int64.max`, which means no date. A timer without a date waits for `reschedule`.
     mutating func file(_ slot: UInt32, date: Int64, tolerance: Int64, owner: UnsafeRawPointer) {
-        reserve(slot)
         let index = Int(slot)
+        if index >= slots.count { slots.extend(to: index + 1, repeating: Slot()) }
         if slots[index].isFiled { unfile(slot) }
         lastSequence &+= 1
         slots[index].date = date
         slots[index].owner = owner
         slots[index].sequence = lastSequence
-        if tolerance != 0 || softness.count != 0 { setTolerance(slot, tolerance) }
+        if tolerance != self.tolerance(slot) { setTolerance(slot, tolerance) }
         if date != .max { insert(slot) }
     }
 
@@ -96,8 +94,8 @@ struct TimerQueue: ~Copyable {
         slots[index].owner = nil
     }
 
-    /// Unfiles the first timer, in the order of dates and then of insertion, whose date is not after `now`, and returns its owner; nil if
-    /// none is due. `reschedule` files the timer again.
+    /// Unfiles the first timer whose date is not after `now`, by date and then by insertion, and returns its owner; nil if none is due. `reschedule`
+    /// files the timer again.
     mutating func popDue(_ now: Int64) -> (slot: UInt32, owner: UnsafeRawPointer)? {
         refileMoved(upTo: now)
         guard let first = firstEntry, first.deadline <= now else { return nil }
@@ -149,19 +147,13 @@ struct TimerQueue: ~Copyable {
     /// Refiles top entries whose dates have moved later, until each top entry that is not after `limit` has its timer's date.
     private mutating func refileMoved(upTo limit: Int64) {
         if new.count != 0 { sortNew() }
-        // Ends: each iteration refiles an entry under its date.
-        while let top = strict.top, top.deadline <= limit, slots[Int(top.slot)].date != top.deadline {
-            refile(top.slot)
-        }
-        while let top = soft.top, top.deadline <= limit, slots[Int(top.slot)].date != top.deadline {  // ends: likewise
-            refile(top.slot)
-        }
-        while let top = hard.top, top.deadline != hardDeadline(top.slot) {  // ends: likewise
-            refile(top.slot)
-        }
+        // Each ends: an iteration refiles an entry under its date.
+        while let top = strict.top, top.deadline <= limit, slots[Int(top.slot)].date != top.deadline { refile(top.slot) }
+        while let top = soft.top, top.deadline <= limit, slots[Int(top.slot)].date != top.deadline { refile(top.slot) }
+        while let top = hard.top, top.deadline != hardDeadline(top.slot) { refile(top.slot) }
     }
 
-    private func tolerance(_ slot: UInt32) -> Int64 { softness.count == 0 ? 0 : softness[Int(slot)].tolerance }
+    private func tolerance(_ slot: UInt32) -> Int64 { Int(slot) < softness.count ? softness[Int(slot)].tolerance : 0 }
 
     private func hardDeadline(_ slot: UInt32) -> Int64 { slots[Int(slot)].date.addingSaturated(softness[Int(slot)].tolerance) }
 
@@ -195,36 +187,25 @@ struct TimerQueue: ~Copyable {
         let entry = slots[Int(slot)]
         // It has lost its date since it was filed.
         if entry.date == .max { return }
-        if tolerance(slot) == 0 {
-            strict.insert(slot, deadline: entry.date, sequence: entry.sequence, positions)
-        } else {
-            soft.insert(slot, deadline: entry.date, sequence: entry.sequence, positions)
-            hard.insert(slot, deadline: hardDeadline(slot), sequence: entry.sequence, hardPositions)
-        }
+        if tolerance(slot) == 0 { return strict.insert(slot, deadline: entry.date, sequence: entry.sequence, positions) }
+        soft.insert(slot, deadline: entry.date, sequence: entry.sequence, positions)
+        hard.insert(slot, deadline: hardDeadline(slot), sequence: entry.sequence, hardPositions)
     }
 
     private mutating func refile(_ slot: UInt32) {
         let entry = slots[Int(slot)]
-        if entry.date == .max {
-            unfile(slot)
-        } else if entry.isNew {
-            // It is sorted by its date at that time.
-        } else if tolerance(slot) == 0 {
-            strict.move(slot, deadline: entry.date, sequence: entry.sequence, positions)
-        } else {
-            soft.move(slot, deadline: entry.date, sequence: entry.sequence, positions)
-            hard.move(slot, deadline: hardDeadline(slot), sequence: entry.sequence, hardPositions)
-        }
+        if entry.date == .max { return unfile(slot) }
+        if entry.isNew { return }  // it is sorted by the date that it has then
+        if tolerance(slot) == 0 { return strict.move(slot, deadline: entry.date, sequence: entry.sequence, positions) }
+        soft.move(slot, deadline: entry.date, sequence: entry.sequence, positions)
+        hard.move(slot, deadline: hardDeadline(slot), sequence: entry.sequence, hardPositions)
     }
 
     private mutating func unfile(_ slot: UInt32) {
         if slots[Int(slot)].isNew { return forgetNew(slot) }
-        if tolerance(slot) == 0 {
-            strict.remove(slot, positions)
-        } else {
-            soft.remove(slot, positions)
-            hard.remove(slot, hardPositions)
-        }
+        if tolerance(slot) == 0 { return strict.remove(slot, positions) }
+        soft.remove(slot, positions)
+        hard.remove(slot, hardPositions)
     }
 
     /// The last one takes its place.
@@ -240,20 +221,7 @@ struct TimerQueue: ~Copyable {
     /// Sets the tolerance of a timer that is not filed.
     @inline(never)
     private mutating func setTolerance(_ slot: UInt32, _ tolerance: Int64) {
-        if softness.count < slots.count { growSoftness() }
+        if Int(slot) >= softness.count { softness.extend(to: slots.count, repeating: Softness()) }
         softness[Int(slot)].tolerance = tolerance
-    }
-
-    private mutating func growSoftness() { softness.extend(to: slots.count, repeating: Softness()) }
-
-    @inline(__always)
-    private mutating func reserve(_ slot: UInt32) {
-        if Int(slot) >= slots.count { grow(slot) }
-    }
-
-    @inline(never)
-    private mutating func grow(_ slot: UInt32) {
-        slots.extend(to: Int(slot) + 1, repeating: Slot())
-        if softness.count != 0 && softness.count < slots.count { growSoftness() }
     }
 }
