@@ -35,7 +35,7 @@ package enum Warnings {
         /// Nil until the first warning, with which the environment is read.
         var receiver: Receiver?
         /// What was reported: hashes of kinds and places. At most `limit`, and the first that is not reported itself.
-        var reported: Set<Int> = []
+        var reported: Set<[Int]> = []
 
         mutating func decidedReceiver() -> Receiver {
             let decided = receiver ?? .asBuilt
@@ -59,7 +59,7 @@ package enum Warnings {
     ) { /* DOES CALLOUT */
         // The user did not make this item, so the mistake is reported elsewhere, or is none.
         if site.isInLibrary { return }
-        report(kind, site: site.hashValue) {
+        report(kind, place: [site.hashValue]) {
             RunLoop.Warning(kind: kind, message: message(), label: label, createdAt: site.description)
         }
     }
@@ -69,10 +69,7 @@ package enum Warnings {
     package static func report(
         _ kind: RunLoop.Warning.Kind, loop: UInt64, mode: RunLoop.Mode?, _ message: @autoclosure () -> String
     ) { /* DOES CALLOUT */
-        var site = Hasher()
-        site.combine(loop)
-        site.combine(mode)
-        report(kind, site: site.finalize()) { RunLoop.Warning(kind: kind, message: message()) }
+        report(kind, place: [loop.hashValue, mode.hashValue]) { RunLoop.Warning(kind: kind, message: message()) }
     }
 
     /// Reports a failure of the program's code, each time.
@@ -86,25 +83,19 @@ package enum Warnings {
         receiver?(RunLoop.Warning(kind: kind, message: message(), label: label, createdAt: site.description))
     }
 
-    private static func report(_ kind: RunLoop.Warning.Kind, site: Int, _ make: () -> RunLoop.Warning) { /* DOES CALLOUT */
+    private static func report(_ kind: RunLoop.Warning.Kind, place: [Int], _ make: () -> RunLoop.Warning) { /* DOES CALLOUT */
         guard cplatform_begin_warning() else { return }
         defer { cplatform_end_warning() }
-        var key = Hasher()
-        key.combine(kind)
-        key.combine(site)
-        guard let (receiver, isTooMany) = admit(key.finalize()) else { return }
-        let dropped = "\(limit) different warnings were reported; mend their causes, because no others will be reported"
-        receiver(isTooMany ? RunLoop.Warning(kind: .furtherWarningsDropped, message: dropped) : make())
-    }
-
-    /// Who receives a warning, and whether it is one too many. Nil if it was reported before, or nobody listens.
-    private static func admit(_ key: Int) -> (Receiver, Bool)? {
-        state.withLockIfOwn { state -> (Receiver, Bool)? in
+        // Who receives it, and whether it is one too many. Nil if it was reported before, or nobody listens.
+        let admitted = state.withLockIfOwn { state -> (Receiver, Bool)? in
             let receiver = state.decidedReceiver()
             if case .nobody = receiver { return nil }
-            if state.reported.count > limit || !state.reported.insert(key).inserted { return nil }
+            if state.reported.count > limit || !state.reported.insert([kind.hashValue] + place).inserted { return nil }
             return (receiver, state.reported.count > limit)
-        } ?? nil
+        }
+        guard let admitted, let (receiver, isTooMany) = admitted else { return }
+        let dropped = "\(limit) different warnings were reported; mend their causes, because no others will be reported"
+        receiver(isTooMany ? RunLoop.Warning(kind: .furtherWarningsDropped, message: dropped) : make())
     }
 
     /// One line, written at once, so that lines of several threads do not mix.
