@@ -2,51 +2,44 @@
 ///
 /// Lifecycle: the task makes it, and whatever may deliver an outcome retains it.
 package final class TaskWait<Outcome: Sendable>: Sendable {
-    private enum State: Sendable {
-        case idle
-        case waiting(CheckedContinuation<Outcome, Never>)
-        case over(Outcome)
+    private struct State: Sendable {
+        /// The task's, while it waits.
+        var continuation: CheckedContinuation<Outcome, Never>?
+        var outcome: Outcome?
     }
 
-    private let state = LoopLock(State.idle)
+    private let state = LoopLock(State())
 
     package init() {}
 
     /// Resumes the task with `outcome`. No-op if there is an outcome already. Thread-safe.
     package func deliver(_ outcome: Outcome) {
         let continuation = state.withLock { state -> CheckedContinuation<Outcome, Never>? in
-            if case .over = state { return nil }
-            defer { state = .over(outcome) }
-            if case .waiting(let continuation) = state { return continuation }
-            return nil
+            if state.outcome != nil { return nil }
+            state.outcome = outcome
+            return state.continuation.take()
         }
         continuation?.resume(returning: outcome)
     }
 
     /// Suspends the task until there is an outcome.
     ///
-    /// When `deadline` (real time) passes or the task is cancelled, calls `giveUp`, on any thread, at most twice. It must
-    /// deliver an outcome, unless another thread certainly does.
+    /// When `deadline` (real time) passes or the task is cancelled, calls `giveUp`, on any thread, at most twice: it or another thread must deliver.
     package func outcome(
         until deadline: RunLoop.Instant?, isolation: isolated (any Actor)? = #isolation,
         giveUp: @escaping @Sendable () -> Void
     ) async -> Outcome {
         var timer: Task<Void, Never>?
         if let deadline, deadline != .distantFuture {
-            if deadline <= .now {
-                giveUp()
-            } else {
-                timer = Task.detached { if await Self.hasCome(deadline) { giveUp() } }
-            }
+            if deadline <= .now { giveUp() } else { timer = Task.detached { if await Self.hasCome(deadline) { giveUp() } } }
         }
         defer { timer?.cancel() }
         return await withTaskCancellationHandler(
             operation: {
                 await withCheckedContinuation(isolation: isolation) { continuation in
                     let outcome = state.withLock { state -> Outcome? in
-                        if case .over(let outcome) = state { return outcome }
-                        state = .waiting(continuation)
-                        return nil
+                        if state.outcome == nil { state.continuation = continuation }
+                        return state.outcome
                     }
                     if let outcome { continuation.resume(returning: outcome) }
                 }
