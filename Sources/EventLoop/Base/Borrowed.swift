@@ -1,11 +1,8 @@
-// Borrowing: using an object without counting a reference. Each count is a locked instruction, and a pass would make dozens.
-
-/// A reference to an object that something else keeps alive. A stored `Unmanaged` owns a
-/// reference; a `Borrowed` never does.
+/// A reference to an object that something else keeps alive, used without counting: each count is a locked instruction, and a pass would make
+/// dozens. A stored `Unmanaged` owns a reference; a `Borrowed` never does.
 ///
-/// Sound while the keeper keeps the object, which the code that makes the borrow has to know: `keptBy` names the keeper, and a `Keeper` says how
-/// long it keeps. A borrow may span a callout only if the keeper outlasts whatever a handler can do: remove and invalidate items, run
-/// the loop, end it, release what the program holds.
+/// Sound while the keeper keeps the object, which the code that makes the borrow has to know: `keptBy` names the keeper. A borrow may span a callout
+/// only if the keeper outlasts whatever a handler can do: remove and invalidate items, run the loop, end it, release what the program holds.
 struct Borrowed<Object: AnyObject> {
     private let reference: Unmanaged<Object>
 
@@ -36,8 +33,7 @@ extension Borrowed: @unchecked Sendable where Object: Sendable {}
 
 /// What keeps a borrowed object alive.
 enum Keeper {
-    /// The loop, to its end: its modes, their pollers, the frames of its runs, its observation. The loop is kept by its thread, and by
-    /// its caller. Spans callouts.
+    /// The loop, to its end: its modes, their pollers, the frames of its runs, its observation. Its thread and its caller keep it. Spans callouts.
     case loop
     /// The batch of the pass, or a snapshot of a list: emptied after its last call, one item at a time. Spans callouts.
     case batch

@@ -1,7 +1,7 @@
 // What follows a call of the program's code, also if the thread ends inside it (`pthread_exit`, `pthread_cancel`) and nothing else would notice.
 //
-// Lifecycle: the thread's key holds the innermost call, and each call the one around it. `end` takes a call out. When the thread's loop ends, or the
-// thread, each call that is left is taken out before its closure is called, which may end the thread again.
+// Lifecycle: the thread's key holds the innermost call, and each call the one around it. At the end of the thread's loop, or of the thread, each call
+// that is left is taken out before its closure is called, which may end the thread again.
 
 internal import EventLoopLibC
 
@@ -15,8 +15,7 @@ package final class CallInProgress {
         (self.caller, self.ifThreadEnds, self.outer) = (caller, ifThreadEnds, outer)
     }
 
-    /// The caller begins a call on this thread. If the thread ends inside, `ifThreadEnds` is called on it: as its loop begins to end, or, without a
-    /// loop, at its own end.
+    /// The caller begins a call on this thread. If the thread ends inside, it calls `ifThreadEnds`: as its loop begins to end, else at its own end.
     package static func begin(by caller: AnyObject, ifThreadEnds: @escaping () -> Void) {
         innermost = CallInProgress(caller, ifThreadEnds, innermost)
     }

@@ -1,12 +1,12 @@
-// Lifecycle of the storage: allocated with the first element, grown by doubling, shrunk after it has been far too large for a while, freed in
-// deinit. The elements from `head` up to `tail` are initialized.
+// Lifecycle of the storage: allocated with the first element, grown by doubling, shrunk after it has been far too large for a while, freed in deinit.
 
-/// First in, first out, in contiguous memory (decision 48). Elements are moved in and moved out, so an element is retained once and released
-/// once. One owner at a time: a lock or a thread.
+/// First in, first out, in contiguous memory (decision 48). An element is moved in and out: retained once, and released once. One owner at a time: a
+/// lock or a thread.
 struct Deque<Element: Sendable>: ~Copyable, @unchecked Sendable {
     // SAFETY: nothing else refers to the memory, so exclusive access to the queue is exclusive access to the memory.
     private var storage: UnsafeMutablePointer<Element>
     private var capacity = 0
+    /// The elements from `head` up to `tail` are initialized.
     private var head = 0
     private var tail = 0
     /// How many times in a row the queue was emptied without most of its memory having been used.
@@ -96,7 +96,5 @@ struct Deque<Element: Sendable>: ~Copyable, @unchecked Sendable {
         capacity = newCapacity
     }
 
-    private func freeStorage() {
-        if capacity > 0 { storage.deallocate() }
-    }
+    private func freeStorage() { if capacity > 0 { storage.deallocate() } }
 }

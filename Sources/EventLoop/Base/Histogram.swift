@@ -26,8 +26,7 @@ extension RunLoop {
         /// The arithmetic mean; zero when there is none.
         public var mean: Duration { counts.isEmpty ? .zero : .nanoseconds(Int64(clamping: sum / Double(count))) }
 
-        /// `percentile(99)`: the duration that 99 of 100 do not exceed; zero when there is none. `percentile(100)` is `maximum`. Traps outside
-        /// 0...100. O(classes), at most some hundred.
+        /// `percentile(99)`: the duration that 99 of 100 do not exceed; zero if there is none. `percentile(100)` is `maximum`. Traps outside 0...100.
         public func percentile(_ percent: Double) -> Duration {
             precondition((0...100).contains(percent), "percentile takes a number from 0 to 100, not \(percent)")
             let total = Double(count)
@@ -73,8 +72,7 @@ extension RunLoop {
 
 /// The classes of a histogram: 32 for each octave, so that a class is at most 3.1 % of its durations wide.
 ///
-/// The class of a number is the exponent of the next number as a `Double`, and the first five bits of its fraction: four instructions. Of the
-/// next number, because zero has no exponent.
+/// The class of a number is the exponent of the next one as a `Double` (zero has none), and the first five bits of its fraction: four instructions.
 enum HistogramClass {
     static let bits = 5
     static let inOctave = 1 << bits
@@ -135,8 +133,7 @@ struct LiveHistogram: ~Copyable, @unchecked Sendable {
         return made
     }
 
-    /// What was counted so far, when one unit is so many nanoseconds, and the sum of all numbers. Any thread. The counts are read one after
-    /// another.
+    /// What was counted so far. `sum` is that of all numbers. Any thread. The counts are read one after another.
     borrowing func histogram(nanosecondsPerUnit unit: Double, sum: UInt64) -> RunLoop.Histogram {
         var histogram = RunLoop.Histogram()
         guard let counts = counts.load(ordering: .acquiring) else { return histogram }

@@ -1,15 +1,12 @@
-// Points in monotonic time. Arithmetic saturates: a deadline that does not fit means "never" or "long past", and must not wrap around into
-// the opposite.
-
 // Both define `timespec`, and the compiler takes the one that it has loaded first for the owner.
 internal import CPlatform
 internal import EventLoopLibC
 
 extension RunLoop {
-    /// A point in monotonic time, in nanoseconds of `CLOCK_MONOTONIC`. That clock does not jump when the wall clock is set, and does not
-    /// advance while the machine sleeps.
+    /// A point in monotonic time, in nanoseconds of `CLOCK_MONOTONIC`, which does not jump with the wall clock, or advance while the machine sleeps.
     ///
-    /// Thread-safe. Corresponds to `CFAbsoluteTime` of CFRunLoop, which follows the wall clock.
+    /// Arithmetic saturates: a deadline that does not fit means "never" or "long past", and must not wrap around into the opposite. Thread-safe.
+    /// Corresponds to `CFAbsoluteTime` of CFRunLoop, which follows the wall clock.
     public struct Instant: InstantProtocol, Sendable, Hashable {
         /// Since the start of the monotonic clock; `Int64.max` and `Int64.min` are the distant future and past.
         public var nanoseconds: Int64
@@ -41,9 +38,7 @@ extension RunLoop {
         }
 
         /// The time from this instant to `other`; negative if `other` is earlier. Saturates at ±292 years.
-        public func duration(to other: Instant) -> Swift.Duration {
-            .nanoseconds(other.nanoseconds.subtractingSaturated(nanoseconds))
-        }
+        public func duration(to other: Instant) -> Swift.Duration { .nanoseconds(other.nanoseconds.subtractingSaturated(nanoseconds)) }
 
         @inlinable
         public static func < (lhs: Self, rhs: Self) -> Bool { lhs.nanoseconds < rhs.nanoseconds }

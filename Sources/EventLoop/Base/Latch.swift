@@ -1,7 +1,6 @@
 internal import CPlatform
 
-/// Threads wait until another thread opens it. It stays open. A child of fork has none of the threads that would open its parent's latches, so
-/// these are open there.
+/// Threads wait until another thread opens it. It stays open. Latches of the parent are open in a child of fork, where no thread would open them.
 ///
 /// Lifecycle: the mutex and the condition are created and freed with the latch. A waiting thread retains the latch.
 package final class Latch: @unchecked Sendable {
@@ -19,8 +18,7 @@ package final class Latch: @unchecked Sendable {
     /// Opens the latch and wakes all waiting threads. Thread-safe.
     package func open() { if mark.isOurs { cplatform_open_latch(latch) } }
 
-    /// Blocks until the latch is open. Returns false if `deadline` (real time) passes first. A thread that is cancelled meanwhile waits on.
-    /// Thread-safe.
+    /// Blocks until the latch is open; a thread that is cancelled waits on. Returns false if `deadline` (real time) passes first. Thread-safe.
     package func wait(until deadline: RunLoop.Instant?) -> Bool {
         !mark.isOurs || cplatform_wait_for_latch(latch, deadline?.nanoseconds ?? .max)
     }

@@ -29,8 +29,7 @@ package struct LoopLock<Value: ~Copyable>: ~Copyable, @unchecked Sendable {
         return try body(&value.pointee)
     }
 
-    /// Locks, for a caller that moves an object into the value: a closure would capture the object, which costs another retain and release.
-    /// The caller must call `unlock`.
+    /// Locks until `unlock`, for a caller that moves an object into the value: a closure would retain and release the object once more.
     @inline(__always)
     package borrowing func lockValue() -> UnsafeMutablePointer<Value> {
         cplatform_lock(lock)
@@ -46,8 +45,7 @@ package struct LoopLock<Value: ~Copyable>: ~Copyable, @unchecked Sendable {
     /// Whether some thread holds the lock: for assertions.
     package var isHeld: Bool { cplatform_lock_is_held(lock) }
 
-    /// Like `withLock`, but returns nil where `withLock` traps: if a thread of the parent process holds the lock. For calls that end the use
-    /// of an object.
+    /// Like `withLock`, but nil where `withLock` traps: if a thread of the parent process holds the lock. For calls that end the use of an object.
     @inline(__always)
     package borrowing func withLockIfOwn<R>(_ body: (inout Value) throws -> R) rethrows -> R? {
         guard cplatform_lock_if_own(lock) else { return nil }
@@ -57,9 +55,7 @@ package struct LoopLock<Value: ~Copyable>: ~Copyable, @unchecked Sendable {
 
     /// Like `lockValue`; nil in the cases in which `withLockIfOwn` returns nil.
     @inline(__always)
-    package borrowing func lockValueIfOwn() -> UnsafeMutablePointer<Value>? {
-        cplatform_lock_if_own(lock) ? value : nil
-    }
+    package borrowing func lockValueIfOwn() -> UnsafeMutablePointer<Value>? { cplatform_lock_if_own(lock) ? value : nil }
 
     /// The lock is behind the value, because ThreadSanitizer attributes an access to the whole value to its first byte.
     private static var lockOffset: Int {
@@ -73,8 +69,7 @@ package struct LoopLock<Value: ~Copyable>: ~Copyable, @unchecked Sendable {
 }
 
 extension LoopLock {
-    /// Replaces the value and returns the former one: for the end of what the value stands for. Nil, with nothing replaced, where
-    /// `withLockIfOwn` returns nil.
+    /// Replaces the value and returns the former one, for the end of what it stands for. Nil, with nothing replaced, where `withLockIfOwn` is nil.
     package borrowing func exchange(_ new: Value) -> Value? {
         withLockIfOwn { value -> Value in
             let former = value

@@ -1,7 +1,8 @@
 // The modes of one loop that an item is in, as a set of mode indices. The first 64 indices need no allocation.
 
 struct ModeSet: Sendable {
-    private var low: UInt64 = 0
+    /// The first 64 indices, as bits.
+    private(set) var low: UInt64 = 0
     /// Nil and not empty, because a copy counts a reference to an empty array.
     private var high: [UInt64]?
 
@@ -58,9 +59,7 @@ struct ModeSet: Sendable {
         return rest
     }
 
-    /// The first 64 indices, as bits, and whether there was ever another one.
-    @inline(__always)
-    var lowWord: UInt64 { low }
+    /// Whether there was ever an index from 64 on.
     @inline(__always)
     var hasHighWords: Bool { high != nil }
 

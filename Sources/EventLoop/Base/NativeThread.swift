@@ -5,8 +5,7 @@ import EventLoopLibC
 package enum NativeThread {
     private typealias Start = HandlerBox<@Sendable () -> Void>
 
-    /// Runs `body` on a new, detached thread. Returns zero, or the errno if the thread cannot be started. `stackSize` is in bytes, rounded
-    /// up to whole pages; nil means the system's default.
+    /// Runs `body` on a new, detached thread. Returns zero or an errno. `stackSize` is in bytes, rounded up to pages; nil is the system's default.
     package static func start(stackSize: Int? = nil, _ body: @escaping @Sendable () -> Void) -> Int32 {
         var attributes = pthread_attr_t()
         pthread_attr_init(&attributes)
@@ -35,8 +34,7 @@ package enum NativeThread {
 
 /// Signals are for the threads of the program; the library's must not be where its handlers run.
 ///
-/// Not those by which a thread reports a fault of its own: if one is blocked, the kernel ends the process without the program's handler, and with
-/// it a crash report.
+/// Not those by which a thread reports a fault of its own: if one is blocked, the kernel ends the process without the program's crash handler.
 package func blockSignals() {
     var blocked = sigset_t()
     sigfillset(&blocked)

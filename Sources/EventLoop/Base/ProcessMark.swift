@@ -1,8 +1,6 @@
-// What a child of fork may use of the parent's objects: the one page about it is decision 24.
-
 internal import CPlatform
 
-/// The process in which an object was made. In a child of fork, the objects of the parent have another mark than the child's own, and the
+/// The process in which an object was made (decision 24). In a child of fork, objects of the parent have another mark than the child's own, and the
 /// child leaves them alone: it shares their descriptors with the parent, and has none of the threads that use them.
 package struct ProcessMark: Sendable {
     /// How many forks lie between the program's start and the process.

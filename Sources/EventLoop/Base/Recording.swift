@@ -1,6 +1,5 @@
 extension RunLoop {
-    /// What happened on one loop, ordered by start. Spans that are unfinished when the recording is taken are in it, with their duration so
-    /// far.
+    /// What happened on one loop, ordered by start. Spans that are unfinished when the recording is taken have their duration so far.
     public struct Recording: Sendable {
         /// What an event is: a stretch of a run, a callout, or an instant.
         public enum Kind: String, Sendable, Hashable, CaseIterable {
@@ -78,9 +77,7 @@ extension RunLoop.Recording {
 }
 
 extension RunLoop.Recording.Event {
-    package init(
-        kind: RunLoop.Recording.Kind, start: RunLoop.Instant, duration: Duration, label: String?, flow: UInt64
-    ) {
+    package init(kind: RunLoop.Recording.Kind, start: RunLoop.Instant, duration: Duration, label: String?, flow: UInt64) {
         self.init(kind: kind, start: start, duration: duration, mode: .default, depth: 1, label: label)
         self.flow = flow
     }

@@ -1,10 +1,8 @@
 import Synchronization
 
-/// Counts the uses of an item. Exactly one caller learns that the item is invalid and that its last use has ended, and that caller finishes
-/// the item.
+/// Counts the uses of an item. Exactly one caller learns that the item is invalid and its last use has ended, and that caller finishes the item.
 ///
-/// A use is a membership of a loop (the kernel may still watch the descriptor) or a call of the handler in progress.
-/// Thread-safe and lock-free.
+/// A use is a membership of a loop (the kernel may still watch the descriptor) or a call of the handler in progress. Thread-safe and lock-free.
 struct Rundown: ~Copyable, Sendable {
     private static let invalid: UInt32 = 1 << 31
     private let word = Atomic<UInt32>(0)
@@ -15,8 +13,7 @@ struct Rundown: ~Copyable, Sendable {
     borrowing func enter() -> Bool {
         var seen = word.load(ordering: .relaxed)
         while seen & Self.invalid == 0 {  // ends: each retry means that another thread has changed the word
-            let (exchanged, original) = word.weakCompareExchange(
-                expected: seen, desired: seen + 1, ordering: .acquiringAndReleasing)
+            let (exchanged, original) = word.weakCompareExchange(expected: seen, desired: seen + 1, ordering: .acquiringAndReleasing)
             if exchanged { return true }
             seen = original
         }

@@ -40,8 +40,7 @@ extension RunLoop.SourceError: CustomStringConvertible {
         }
     }
 
-    /// One line for a person: what failed, with its descriptor, number or address, and the system's message, such as
-    /// `bind 127.0.0.1:80: Permission denied (EACCES)`.
+    /// One line for a person: what failed, where, and the system's message, such as `bind 127.0.0.1:80: Permission denied (EACCES)`.
     public var description: String {
         switch self {
         case .badDescriptor(let descriptor): "descriptor \(descriptor) is not open: \(systemMessage(EBADF))"

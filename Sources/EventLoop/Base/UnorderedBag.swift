@@ -8,16 +8,11 @@ struct UnorderedBag<Object: AnyObject>: ~Copyable, @unchecked Sendable {
     var count: Int { list.count }
     var isEmpty: Bool { list.count == 0 }
 
-    /// Valid until the object is removed.
-    @inline(__always)
-    func borrowed(_ index: Int) -> Borrowed<Object> { Borrowed(list[index], keptBy: .list) }
-
     /// Adds an object. Its index is the former `count`.
     @inline(__always)
     mutating func append(_ object: Object) { list.append(.passRetained(object)) }
 
-    /// Removes an object, and calls `moved` with the object that takes its index, if there is one. The caller gets the bag's reference and
-    /// releases it outside the lock.
+    /// Removes an object, and calls `moved` with the one that takes its index, if any. The caller releases the returned reference outside the lock.
     @inline(__always)
     mutating func remove(_ object: Object, at index: Int, moved: (Object) -> Void) -> Unmanaged<Object> {
         let last = list.popLast()!  // the object is in the bag
@@ -36,9 +31,7 @@ struct UnorderedBag<Object: AnyObject>: ~Copyable, @unchecked Sendable {
     }
 
     /// Calls `body` with each object, unretained.
-    func forEach(_ body: (Object) -> Void) {
-        for index in 0..<list.count { borrowed(index).use(body) }
-    }
+    func forEach(_ body: (Object) -> Void) { for index in 0..<list.count { Borrowed(list[index], keptBy: .list).use(body) } }
 
     func contains(_ object: Object, at index: Int) -> Bool {
         index < list.count && list[index].toOpaque() == Unmanaged.passUnretained(object).toOpaque()

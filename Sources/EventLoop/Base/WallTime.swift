@@ -44,17 +44,14 @@ extension RunLoop {
         private var instant: Instant { Instant(nanoseconds: nanosecondsSince1970) }
         private init(_ instant: Instant) { nanosecondsSince1970 = instant.nanoseconds }
 
-        /// The date in the Gregorian calendar of a day since 1970-01-01. Years begin in March here, so that a leap day is a year's last day,
-        /// and 400 years always have the same number of days.
+        /// The Gregorian date of a day since 1970-01-01. Years begin in March here: a leap day is a year's last, and 400 years are equally long.
         private static func date(ofDay day: Int64) -> (year: Int64, month: Int64, day: Int64) {
             let (era, dayOfEra) = (day + 719_468).dividedDown(by: 146_097)  // 719,468 days from 0000-03-01 to 1970-01-01
             let yearOfEra = (dayOfEra - dayOfEra / 1_460 + dayOfEra / 36_524 - dayOfEra / 146_096) / 365
             let dayOfYear = dayOfEra - (365 * yearOfEra + yearOfEra / 4 - yearOfEra / 100)
             let month = (5 * dayOfYear + 2) / 153  // five months have 153 days
             let isNextYear = month >= 10
-            return (
-                era * 400 + yearOfEra + (isNextYear ? 1 : 0), isNextYear ? month - 9 : month + 3, dayOfYear - (153 * month + 2) / 5 + 1
-            )
+            return (era * 400 + yearOfEra + (isNextYear ? 1 : 0), isNextYear ? month - 9 : month + 3, dayOfYear - (153 * month + 2) / 5 + 1)
         }
 
         private static func digits(_ number: Int64, _ count: Int) -> String {

@@ -21,8 +21,7 @@ extension RunLoop {
             case refusedItem
             /// `perform` or `performBlock` returned false.
             case refusedClosure
-            /// `CFRunLoopStop` was called for a loop that did not run, while Core Foundation's loop of the same thread did. Only in debug
-            /// builds of EventLoopCF.
+            /// `CFRunLoopStop` was called for a loop that did not run, while Core Foundation's of the thread did. Debug builds of EventLoopCF only.
             case otherLoopRuns
             /// A loop ended while a `StreamServer` listened on it.
             case endedUnderServer
@@ -47,8 +46,6 @@ extension RunLoop {
         }
 
         /// The message, the label and the place, on one line.
-        public var description: String {
-            message + (label.map { " (label \(quoted($0)))" } ?? "") + (createdAt.map { " [\($0)]" } ?? "")
-        }
+        public var description: String { message + (label.map { " (label \(quoted($0)))" } ?? "") + (createdAt.map { " [\($0)]" } ?? "") }
     }
 }

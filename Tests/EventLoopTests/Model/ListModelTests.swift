@@ -70,7 +70,7 @@ private struct ObjectListPair: ~Copyable {
 
     mutating func remove(at index: Int) throws {
         if index >= model.count { return }
-        let member = list.borrowed(index).object
+        let member = list.filter { $0.index == index }[0]
         try agree(list.contains(member, at: index), true, "contains, before")
         var moved: [Int] = []
         let held = list.remove(member, at: member.index) { other in

@@ -31,7 +31,7 @@ extension RunLoop {
         shared.withLockIfOwn { _ in
             if membership.locked.isDead { return }
             // Not a closure for all modes: it would retain what it captures, and the set of modes.
-            var word = membership.locked.modes.lowWord
+            var word = membership.locked.modes.low
             while word != 0 {  // ends: each iteration clears a bit
                 modeTable.reference(word.trailingZeroBitCount).use { $0.enqueueSignalLocked(of: membership) }
                 word &= word &- 1
