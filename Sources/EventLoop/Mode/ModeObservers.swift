@@ -1,5 +1,3 @@
-// The observers of a mode: the list under the loop's lock, what any thread reads of it, and the copy that the owner walks.
-
 import Synchronization
 
 /// The activities that the observers of a mode observe. Read without the lock, written under it.

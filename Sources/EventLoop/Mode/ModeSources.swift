@@ -21,11 +21,8 @@ struct SignaledSources: ~Copyable {
     /// Takes out a source that has left the mode. The caller retains it.
     mutating func remove(_ membership: SourceMembership, inMode index: Int) {
         guard membership.locked.queuedModes.remove(index) else { return }
-        if single?.toOpaque() == Unmanaged.passUnretained(membership).toOpaque() {
-            single.take()?.release()
-        } else {
-            others.removeAll { $0 === membership }
-        }
+        if single?.toOpaque() == Unmanaged.passUnretained(membership).toOpaque() { return single.take()!.release() }  // compared just now
+        others.removeAll { $0 === membership }
     }
 
     /// Takes the only source of the list, which the caller releases. Nil if there is none, or if there are several.

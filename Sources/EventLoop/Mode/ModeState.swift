@@ -1,14 +1,13 @@
 import Synchronization
 
-/// The items of a mode, and, as `ClosureQueues`, the closures that wait for it. Made when the first item is added; never removed from its
-/// loop.
+/// The items of a mode, and, as `ClosureQueues`, the closures that wait for it. Made when the first item is added; never removed from its loop.
 ///
 /// No access to `locked` or `owned` spans a callout, so the run-time check for overlapping accesses is off.
 final class ModeState: ClosureQueues, @unchecked Sendable {
     // SAFETY: constants and atomics, then what the loop's lock guards (`locked`), then what its thread owns (`owned`).
 
     let name: RunLoop.Mode
-    let nameBits: NameBits
+    let nameBits: (UInt64, UInt64)
     let index: Int
 
     // MARK: Read by any thread, written under the loop's lock
@@ -49,16 +48,14 @@ final class ModeState: ClosureQueues, @unchecked Sendable {
         /// A step has begun after a sleep in its host, and has not looked yet which guest loops are due.
         var hasSleptInHost = false
         /// Nil until the mode asks the kernel for the first time: a mode that has never run costs nothing.
-        var poller: Poller? {
-            didSet { pollerReference = poller.map { Borrowed($0, keptBy: .loop) } }
-        }
+        var poller: Poller? { didSet { pollerReference = poller.map { Borrowed($0, keptBy: .loop) } } }
         /// The same for the steps of a pass, which need no count: nobody takes a base away while its loop runs.
         private(set) var pollerReference: Borrowed<Poller>?
     }
 
     init(name: RunLoop.Mode, index: Int, isCommon: Bool) {
         self.name = name
-        nameBits = NameBits(name)
+        nameBits = name.nameBits
         self.index = index
         self.isCommon = Atomic(isCommon)
     }

@@ -1,23 +1,13 @@
-// The modes of one loop.
-//
-// Lifecycle of the storage: an array of references, grown by doubling under the loop's lock. Threads read it without the lock, so an
-// outgrown array stays until the table ends. A mode lives as long as the table.
+// Lifecycle of the storage: an array of references, grown by doubling under the loop's lock. Threads read it without the lock, so an outgrown array
+// stays until the table ends. A mode lives as long as the table.
 
 import Synchronization
 
-/// The words of a string. Two strings with the same words, both of which exist, have the same text: short ones are in the words, others
-/// share their memory. Strings with the same text may have different words.
-struct NameBits: Equatable, Sendable {
-    private let first: UInt64, second: UInt64
-
+extension RunLoop.Mode {
+    /// The words of the name. Two names with the same words, both of which exist, have the same text: short ones are in the words, others share their
+    /// memory. Names with the same text may have different words.
     @inline(__always)
-    init(_ name: RunLoop.Mode) {
-        // SAFETY: a string is two words, which are only compared.
-        (first, second) = unsafeBitCast(name.rawValue, to: (UInt64, UInt64).self)
-    }
-
-    @inline(__always)
-    static func == (one: NameBits, other: NameBits) -> Bool { one.first == other.first && one.second == other.second }
+    var nameBits: (UInt64, UInt64) { unsafeBitCast(rawValue, to: (UInt64, UInt64).self) }  // SAFETY: a string is two words, which are only compared
 }
 
 /// Every mode that a loop ever had, by index. The default mode is the first.
@@ -34,7 +24,7 @@ final class ModeTable: @unchecked Sendable {
     /// The closures and counts of all common modes.
     let common = ClosureQueues()
 
-    private let array: Atomic<UnsafeMutablePointer<Unmanaged<ModeState>>>
+    private let array: Atomic<Entries>
     private let countWord = Atomic<Int>(0)
 
     private struct Locked {
@@ -79,9 +69,7 @@ final class ModeTable: @unchecked Sendable {
 
     /// Calls `body` with each mode, borrowed, by index.
     @inline(__always)
-    func forEach(_ body: (ModeState) -> Void) {
-        for index in 0..<count { reference(index).use(body) }
-    }
+    func forEach(_ body: (ModeState) -> Void) { for index in 0..<count { reference(index).use(body) } }
 
     /// Holds on all modes, by index.
     var all: [ModeState] { (0..<count).map { self[$0] } }
@@ -91,7 +79,7 @@ final class ModeTable: @unchecked Sendable {
 
     @inline(__always)
     func referenceAmongFirst(_ name: RunLoop.Mode) -> Borrowed<ModeState>? {
-        let bits = NameBits(name)
+        let bits = name.nameBits
         let count = min(count, Self.searchedWithoutLock)
         let entries = array.load(ordering: .acquiring)
         // Few modes with short or literal names: comparing words is faster than comparing strings, which is faster than hashing.
@@ -186,8 +174,8 @@ final class ModeTable: @unchecked Sendable {
 
     /// The sequence number of the first closure with a ticket that the mode may perform; greater than any other if there is none.
     ///
-    /// `isCommon` says whether the mode performs what is queued for the common modes. It is the caller's, and the same for a whole walk: a
-    /// handler that makes the mode a common one would otherwise let closures with a ticket overtake those without.
+    /// `isCommon`, whether it performs what is queued for the common modes, is the same for a whole walk: a handler that makes the mode a common one
+    /// would otherwise let closures with a ticket overtake those without.
     func firstTicketedLocked(_ mode: ModeState, isCommon: Bool, _ kind: ClosureKind) -> UInt64 {
         let own = mode.firstTicketedLocked(kind)
         return isCommon ? min(own, common.firstTicketedLocked(kind)) : own

@@ -1,5 +1,3 @@
-// Closures that wait to be performed: blocks and the perform family.
-
 import Synchronization
 
 /// A queued closure. `sequence` is its position among all that were queued on the loop.
@@ -12,27 +10,22 @@ struct WorkItem: Sendable {
     let ticket: WorkTicket?
 }
 
-/// The positions of a queued closure in the queues of its modes, if it may leave them early: it is queued for several modes and performed in one,
-/// or a waiter may withdraw it. Made with the closure, held by its queues.
+/// Where a queued closure is in the queues of its modes, if it may leave them early: it is queued for several modes and performed in one, or a waiter
+/// may withdraw it. Made with the closure, held by its queues.
 @usableFromInline class WorkTicket: @unchecked Sendable {
-    // SAFETY: `word` is atomic, and the rest is guarded by the loop's lock; a subclass says so for what it has.
+    // SAFETY: `word` is atomic; the loop's lock guards the positions, its thread `outer`; a subclass says so for what it has.
 
     /// `starting`: the task that awaits the closure does not wait yet. `cancelled`: the waiter has withdrawn the closure, which had not begun.
     /// The ticket of a closure that nobody waits for never leaves `waiting`.
     enum State: UInt8, AtomicRepresentable { case starting, waiting, begun, done, cancelled, dropped, abandoned }
 
     final let word: Atomic<State>
-    @exclusivity(unchecked) final private var positions = Positions()
-    // SAFETY: the loop's thread, while it performs the closure. The frames around the call hold the ticket, and hold it for ever if the
-    // thread ends inside.
+    /// The positions, one for each queue that has the closure.
+    @exclusivity(unchecked) final private(set) var first: WorkPosition?
+    @exclusivity(unchecked) final private(set) var others: [WorkPosition] = []
+    // SAFETY: the loop's thread, while it performs the closure. The frames around the call hold the ticket, for ever if the thread ends inside.
     /// The ticket of the closure in which this one is performed.
     @exclusivity(unchecked) final var outer: Unmanaged<WorkTicket>?
-
-    private struct Positions {
-        /// One for each queue that has the closure.
-        var first: WorkPosition?
-        var others: [WorkPosition] = []
-    }
 
     init(_ state: State = .waiting) { word = Atomic(state) }
 
@@ -43,22 +36,17 @@ struct WorkItem: Sendable {
         word.compareExchange(expected: old, desired: new, ordering: .acquiringAndReleasing).exchanged
     }
 
-    final var first: WorkPosition? { positions.first }
-    final var others: [WorkPosition] { positions.others }
-
     /// The loop has refused the closure, or has ended; it will not be performed.
     func workWasDropped() {}
 
     /// The thread has ended inside the closure, which will not return.
     func workWasAbandoned() {}
 
-    final func add(_ position: WorkPosition) {
-        if first == nil { positions.first = position } else { positions.others.append(position) }
-    }
+    final func add(_ position: WorkPosition) { if first == nil { first = position } else { others.append(position) } }
 
     final func removePositions() {
-        positions.first = nil
-        if !others.isEmpty { positions.others = [] }
+        first = nil
+        if !others.isEmpty { others = [] }
     }
 
     final func isIn(_ modeIndex: Int) -> Bool {
