@@ -1,18 +1,14 @@
 extension RunLoop {
-    /// A bounded message queue between threads of one process (NSMachPort, CFMachPort). One thread adds it to its loop, and other threads
-    /// send to it.
+    /// A bounded message queue between threads of one process (NSMachPort, CFMachPort). One thread adds it to its loop, and others send to it.
     ///
-    /// The loop delivers one message with each call of the handler, first in, first out, in runs of the port's modes. Messages wait while
-    /// the port is in no mode, or while other modes run. If the port is in several modes or loops, each message is delivered once. A
-    /// message counts as a handled source. A pass delivers the messages that are in the queue when the port's turn comes. A run that
-    /// returns after a source, or is stopped, leaves the rest in the queue.
+    /// The loop delivers one message with each call of the handler, first in, first out, in runs of the port's modes; it counts as a handled source.
+    /// Messages wait while the port is in no mode, or while other modes run. In several modes or loops, each message is delivered once. A pass
+    /// delivers the messages that are there when the port's turn comes. A run that returns after a source, or is stopped, leaves the rest.
     ///
-    /// A port without a handler keeps its messages for `messages(of:)`. It can also serve as an address to compare, or keep a mode from
-    /// being empty.
+    /// A port without a handler keeps its messages for `messages(of:)`. It can also be an address to compare, or keep a mode from being empty.
     ///
-    /// Removing a port from modes keeps its messages. `invalidate()` drops them, and waiting senders get an error; so does the last release
-    /// of the port. A port in a message of its own queue is part of a reference cycle, so it must be invalidated. The same applies to two
-    /// ports that hold each other in their messages.
+    /// Removing a port from modes keeps its messages. `invalidate()` and the last release drop them, and waiting senders get an error. A port in a
+    /// message of its own queue, and two that hold each other in their messages, are reference cycles, so they must be invalidated.
     ///
     /// Thread-safe. A port has no descriptor. Sending to a loop that does not sleep makes no system call.
     public final class Port: Source, @unchecked Sendable {
@@ -29,19 +25,17 @@ extension RunLoop {
 
         private let handler: HandlerSlot<Handler>
 
-        private struct Handler: Sendable {
-            let call: (@Sendable (Port, PortMessage) -> Void)?
-        }
+        private struct Handler: Sendable { let call: (@Sendable (Port, PortMessage) -> Void)? }
 
         /// Makes a port, in no mode yet.
         ///
         /// - Parameters:
-        ///   - capacity: how many messages may wait before `send` blocks. At least one; otherwise this is a precondition failure.
+        ///   - capacity: how many messages may wait before `send` blocks. Less than one is a precondition failure.
         ///   - label: for warnings, recordings and `debugDescription`.
         ///   - file: with `line`, the place that warnings and recordings name.
         ///   - line: see `file`.
-        ///   - handler: called once for each message, on the thread of the loop that serves the port. It never runs on two threads at once.
-        ///     A run that is nested in it may call it again. If nil, the messages wait for `messages(of:)`.
+        ///   - handler: called once for each message, on the thread of the loop that serves the port; never on two threads at once. A run that is
+        ///     nested in it may call it again. If nil, the messages wait for `messages(of:)`.
         public init(
             capacity: Int = 1024, label: String? = nil, file: StaticString = #fileID, line: UInt = #line,
             handler: (@Sendable (Port, PortMessage) -> Void)? = nil
@@ -83,7 +77,8 @@ extension RunLoop {
 
         @inline(__always)
         private func deliver(_ message: PortMessage) { /* DOES CALLOUT */
-            if queue.countDelivery() { notifyLoopsOfMessages() }
+            queue.makeRoom()
+            if queue.fillRoom() { notifyLoopsOfMessages() }
             handler.with { $0.handlers.call?(self, message) }
         }
 
@@ -135,6 +130,4 @@ extension RunLoop {
     }
 }
 
-struct WeakSource: Sendable {
-    weak var source: RunLoop.Source?
-}
+struct WeakSource: Sendable { weak var source: RunLoop.Source? }

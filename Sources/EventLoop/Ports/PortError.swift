@@ -27,8 +27,7 @@ extension RunLoop {
 }
 
 extension RunLoop.PortError: CustomStringConvertible {
-    /// One line for a person, with the system's message where there is one, such as
-    /// `connecting to /run/user/1000/eventloop-ports/a: Connection refused (ECONNREFUSED)`.
+    /// One line for a person, with the system's message where there is one, such as `connecting to /run/user/a: Connection refused (ECONNREFUSED)`.
     public var description: String {
         switch self {
         case .invalidPort: "the port is invalid, or became invalid before it accepted the message"

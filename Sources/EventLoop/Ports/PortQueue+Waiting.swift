@@ -77,12 +77,10 @@ extension PortQueue {
         }
     }
 
-    /// Appends the messages of waiting senders, the longest-waiting first, as long as there is room. The requests are notified of room that
-    /// is left. Under the lock.
+    /// Appends the messages of waiting senders, the longest-waiting first, while there is room, and notifies requests of room left. Under the lock.
     ///
-    /// A delivery makes room for one message, so it notifies one request, not all of them. If no other delivery is to come, nobody would
-    /// notify the others later, so it notifies all. Therefore a waiting request always has a delivery ahead of it, whatever the notified
-    /// ones do.
+    /// A delivery makes room for one message, so it notifies one request. If no other delivery is to come, it notifies all. So a waiting request
+    /// always has a delivery ahead of it, whatever the notified ones do.
     func admit(_ inbox: inout Inbox, afterDelivery: Bool) -> Admitted {
         var admitted = Admitted()
         while let sender = inbox.senders.first, hasRoom(&inbox) {  // ends: each iteration removes a sender
@@ -99,15 +97,7 @@ extension PortQueue {
         return admitted
     }
 
-    /// Fails all senders, and removes all requests. Under the lock.
-    func removeAllWaiting(_ inbox: inout Inbox) -> Admitted {
-        let admitted = Admitted(senders: inbox.senders.removeAll(), requests: inbox.requests.removeAll())
-        for sender in admitted.senders { sender.outcome = .closed }
-        countWaiting(inbox)
-        return admitted
-    }
-
-    private func countWaiting(_ inbox: borrowing Inbox) {
+    func countWaiting(_ inbox: borrowing Inbox) {
         waiting.store(UInt64(inbox.requests.count) << 32 | UInt64(inbox.senders.count), ordering: .sequentiallyConsistent)
     }
 }

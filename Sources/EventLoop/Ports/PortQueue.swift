@@ -1,10 +1,9 @@
-// The receiver, the thread that serves the port, swaps the whole inbox into a batch of its own, and counts a message in `taken` when it delivers it:
-// a message in the batch still occupies room.
-
 internal import CPlatform
 import Synchronization
 
-/// A bounded queue, first in, first out. Those that wait for room are also served first in, first out. Thread-safe.
+/// A bounded queue, first in, first out, also for those that wait for room. Thread-safe.
+///
+/// The receiver, the thread that serves the port, swaps the whole inbox into a batch of its own, where messages occupy room until their delivery.
 struct PortQueue: ~Copyable, Sendable {
     enum EnqueueResult: Sendable {
         /// The queue was empty, so the caller must notify the loops.
@@ -38,10 +37,9 @@ struct PortQueue: ~Copyable, Sendable {
 
     init(capacity: Int) { self.capacity = UInt64(capacity) }
 
-    /// How many messages wait to be delivered, including those in a batch. The result may be too great, never too small: `taken` is read
-    /// first, because it never exceeds `appended`. In the other order the difference could be negative, and a loop could mistake the port
-    /// for empty. `appended` is read sequentially consistent, after the caller's stores: a reader stores that it waits and then reads this
-    /// count, while a sender appends and then reads whether a reader waits.
+    /// How many messages wait to be delivered, including those in a batch. May be too great, never too small: `taken`, which never exceeds
+    /// `appended`, is read first, or a loop could mistake the port for empty. `appended` is read sequentially consistent, after the caller's stores:
+    /// a reader stores that it waits and then reads this count, while a sender appends and then reads whether a reader waits.
     var count: Int {
         let taken = taken.load(ordering: .acquiring)
         return Int(appended.load(ordering: .sequentiallyConsistent) &- taken)
@@ -62,9 +60,7 @@ struct PortQueue: ~Copyable, Sendable {
     /// Calls `body` under the lock; nil if the queue is closed, or if a thread of the parent process was using it at the fork, which closes it
     /// for the child.
     @discardableResult
-    func ifOpen<R>(_ body: (inout Inbox) -> R) -> R? {
-        inbox.withLockIfOwn { inbox -> R? in inbox.isClosed ? nil : body(&inbox) } ?? nil
-    }
+    func ifOpen<R>(_ body: (inout Inbox) -> R) -> R? { inbox.withLockIfOwn { inbox -> R? in inbox.isClosed ? nil : body(&inbox) } ?? nil }
 
     // MARK: Senders
 
@@ -109,32 +105,16 @@ struct PortQueue: ~Copyable, Sendable {
     // MARK: Receivers
 
     /// Moves all messages into the receiver's batch. They do not count as delivered yet.
-    func takeAll(into batch: inout Deque<RunLoop.PortMessage>) {
-        let inbox = inbox.lockValue()
-        batch.takeAll(from: &inbox.pointee.messages)
-        self.inbox.unlock()
-    }
+    func takeAll(into batch: inout Deque<RunLoop.PortMessage>) { inbox.withLock { batch.takeAll(from: &$0.messages) } }
 
     /// Removes one message. It does not count as delivered yet.
-    func takeFirst() -> RunLoop.PortMessage? {
-        let inbox = inbox.lockValue()
-        defer { self.inbox.unlock() }
-        return inbox.pointee.messages.isEmpty ? nil : inbox.pointee.messages.popFirst()
-    }
+    func takeFirst() -> RunLoop.PortMessage? { inbox.withLock { $0.messages.isEmpty ? nil : $0.messages.popFirst() } }
 
-    /// Counts a message as delivered, which makes room. Returns true if the message of a waiting sender was then appended to an empty
-    /// queue; in that case the caller must notify the loops.
-    @inline(__always)
-    func countDelivery() -> Bool { /* DOES CALLOUT */
-        makeRoom()
-        return fillRoom()
-    }
-
-    /// The first half of `countDelivery`, for a delivery that comes between the two.
+    /// Counts a message as delivered. `fillRoom` must follow.
     @inline(__always)
     func makeRoom() { taken.add(1, ordering: .sequentiallyConsistent) }
 
-    /// The second half.
+    /// Gives room to those who wait. True if the message of a waiting sender was appended to an empty queue: then the caller must notify the loops.
     @inline(__always)
     func fillRoom() -> Bool { /* DOES CALLOUT */ isAwaited && admitWaiting() }
 
@@ -148,8 +128,7 @@ struct PortQueue: ~Copyable, Sendable {
     /// Whether no delivery is to come: every message has been delivered.
     var isDrained: Bool { appended.load(ordering: .relaxed) == taken.load(ordering: .sequentiallyConsistent) }
 
-    /// Returns undelivered messages to the front of the queue. If the queue is closed, the messages stay in the batch, and the caller drops
-    /// them.
+    /// Returns undelivered messages to the front of the queue. If it is closed, they stay in the batch, and the caller drops them.
     func putBack(_ batch: inout Deque<RunLoop.PortMessage>) {
         ifOpen { inbox in
             batch.takeAll(from: &inbox.messages)
@@ -165,7 +144,10 @@ struct PortQueue: ~Copyable, Sendable {
         let admitted = ifOpen { inbox -> Admitted in
             inbox.isClosed = true
             swap(&dropped, &inbox.messages)
-            return removeAllWaiting(&inbox)
+            let left = Admitted(senders: inbox.senders.removeAll(), requests: inbox.requests.removeAll())
+            for sender in left.senders { sender.outcome = .closed }
+            countWaiting(inbox)
+            return left
         }
         admitted?.wakeAll()
     }

@@ -7,13 +7,12 @@ extension RunLoop.Port {
     /// }
     /// ```
     ///
-    /// If there is room already, `body` is called in the loop's next pass. Room is not reserved: another sender may take it first; then ask
-    /// again. Senders that wait in `send(_:before:)` have their messages in line, and go first. Each delivery of a message notifies one
-    /// request, the oldest; the delivery of the last message notifies all that are left. So no request waits in vain, whatever the notified
-    /// ones do. If the port becomes invalid, all are notified, and their next `send` throws `.invalidPort`.
+    /// If there is room already, `body` is called in the loop's next pass. Room is not reserved: if another sender takes it first, ask again. Senders
+    /// that wait in `send(_:before:)` go first. Each delivery of a message notifies the oldest request, that of the last message all that are left:
+    /// none waits in vain. If the port becomes invalid, all are notified, and their next `send` throws `.invalidPort`.
     ///
-    /// `body` is performed like a closure of `perform(inModes:_:)`. A request that waits keeps no mode from being empty. If the loop ends,
-    /// `body` is not called. The port retains the request, and with it `body`, until it is notified or cancelled. Thread-safe.
+    /// `body` is performed like a closure of `perform(inModes:_:)`. A request that waits keeps no mode from being empty. If the loop ends, `body` is
+    /// not called. The port retains the request, and with it `body`, until it is notified or cancelled. Thread-safe.
     @discardableResult
     public func whenRoom(
         on loop: RunLoop, inModes modes: [RunLoop.Mode] = RunLoop.Mode.onlyCommon, _ body: @escaping @Sendable () -> Void

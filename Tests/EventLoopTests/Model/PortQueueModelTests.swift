@@ -66,7 +66,8 @@ private struct PortQueuePair: ~Copyable {
     }
 
     private mutating func handOut() throws {
-        try agree(queue.countDelivery(), false, "a thread that waited found the queue empty")
+        queue.makeRoom()
+        try agree(queue.fillRoom(), false, "a thread that waited found the queue empty")
         handedOut += 1
     }
 
@@ -210,7 +211,8 @@ private final class WaitingPlay {
         if message == nil { return }
         queued.removeFirst()
         let foundItEmpty = !waiting.isEmpty && queued.isEmpty
-        try agree(shared.queue.countDelivery(), foundItEmpty, "a thread that waited found the queue empty")
+        shared.queue.makeRoom()
+        try agree(shared.queue.fillRoom(), foundItEmpty, "a thread that waited found the queue empty")
         if !waiting.isEmpty {
             let id = waiting.removeFirst()
             queued.append(id)
