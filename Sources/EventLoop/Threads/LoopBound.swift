@@ -1,11 +1,10 @@
 /// A value that only one loop's thread may access, for use in handlers. An access from any other thread traps with a message.
 ///
-/// Whichever thread releases the object, the loop's thread releases the value. After the loop has ended, the thread that releases the
-/// object does.
+/// Whichever thread releases the object, the loop's thread releases the value. After the loop has ended, the thread that releases the object does.
 ///
-/// A closure belongs into a structure: `struct Handler { let call: () -> Void }` and `LoopBound<Handler>`. If the value is a closure, or an
-/// optional or a tuple of closures, Swift wraps the closure in another one whenever it is read and whenever it is stored. `withValue` does
-/// both, so each access makes each later call longer, until the stack is full. `Mutex` is no different.
+/// A closure belongs into a structure: `struct Handler { let call: () -> Void }` and `LoopBound<Handler>`. If the value is a closure, or an optional
+/// or a tuple of closures, Swift wraps it in another closure whenever it is read or stored, so each `withValue` makes later calls longer, until the
+/// stack is full. `Mutex` is no different.
 public final class LoopBound<Value>: @unchecked Sendable {
     // SAFETY: `box` is accessed only on the thread of `loop`, which every accessor checks. `deinit` sends it to that thread.
     private let box: Box
@@ -32,8 +31,7 @@ public final class LoopBound<Value>: @unchecked Sendable {
 
     deinit {
         if loop.isIsolatingCaller { return }
-        // The loop's thread empties the box. Sending it the last reference to the box does not suffice, because this thread holds a
-        // reference until it returns.
+        // The loop's thread empties the box: the last reference to the box cannot be sent there, because this thread holds one until it returns.
         loop.releaseOnThread { [box] in box.value = nil }
     }
 
@@ -59,7 +57,6 @@ public final class LoopBound<Value>: @unchecked Sendable {
         loop.shared.preconditionOurs()
         precondition(
             loop.isIsolatingCaller,
-            "LoopBound.\(member) was called on another thread than the run loop's; use perform to run the code on the loop's thread"
-        )
+            "LoopBound.\(member) was called on another thread than the run loop's; use perform to run the code on the loop's thread")
     }
 }

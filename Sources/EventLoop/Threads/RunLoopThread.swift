@@ -16,16 +16,15 @@ public final class RunLoopThread: Sendable {
 
     /// Starts the thread, and returns when its loop is ready.
     ///
-    /// `setup` runs first on the thread. If it throws, the thread ends, and this initializer throws the same error. `teardown` runs last on
-    /// the thread, after its last run and before its loop ends. Throws `SourceError.system` if the system has no threads or no descriptors
-    /// left. `stackSize` is in bytes; nil means the system's default.
+    /// `setup` runs first on the thread. If it throws, the thread ends, and this initializer throws the same error. `teardown` runs last, before the
+    /// loop ends. Throws `SourceError.system` if the system has no threads or descriptors left. `stackSize`: in bytes; nil is the system's default.
     public convenience init(
         name: String, stackSize: Int? = nil,
         setup: (@Sendable (RunLoop) throws -> Void)? = nil, teardown: (@Sendable (RunLoop) -> Void)? = nil
     ) throws { /* DOES CALLOUT */
         try self.init(name: name, stackSize: stackSize, drainLimit: Self.defaultDrainLimit) { loop in
             try setup?(loop)
-            return ThreadStages(drain: nil, teardown: teardown)
+            return ThreadStages(teardown: teardown)
         }
     }
 
@@ -39,8 +38,7 @@ public final class RunLoopThread: Sendable {
     /// 4. The loop refuses work. It performs what it accepted in one last batch, and makes one pass without a sleep.
     /// 5. `teardown` is called with the context, to free it. Then the loop ends.
     ///
-    /// If `setup` throws, the thread ends without `drain` and `teardown`, and this initializer throws the same error; otherwise as
-    /// `init(name:stackSize:setup:teardown:)`.
+    /// If `setup` throws, the thread ends without `drain` and `teardown`. Otherwise as `init(name:stackSize:setup:teardown:)`.
     public convenience init<Context>(
         name: String, stackSize: Int? = nil, drainLimit: Duration = RunLoopThread.defaultDrainLimit,
         setup: @escaping @Sendable (RunLoop) throws -> Context,
@@ -49,9 +47,7 @@ public final class RunLoopThread: Sendable {
     ) throws { /* DOES CALLOUT */
         try self.init(name: name, stackSize: stackSize, drainLimit: drainLimit) { loop in
             let context = try setup(loop)
-            return ThreadStages(
-                drain: drain.map { drain in { drain($0, context) } },
-                teardown: { teardown($0, context) })
+            return ThreadStages(drain: drain.map { drain in { drain($0, context) } }, teardown: { teardown($0, context) })
         }
     }
 
@@ -67,14 +63,13 @@ public final class RunLoopThread: Sendable {
         runLoop = try outcome.get()
     }
 
-    /// Ends the thread after the pass in progress. It takes effect however early it is called. The thread first drains, if it has a `drain`
-    /// closure or holds. It still performs everything that its loop accepted earlier, in one last batch before `teardown`; from then on the
-    /// loop accepts nothing more. No-op if called before. Thread-safe. (`runLoop.stop()` only ends a run; then the
-    /// thread runs its loop again.)
+    /// Ends the thread after the pass in progress, however early it is called. The thread first drains, if it has a `drain` closure or holds. It
+    /// still performs everything that its loop accepted earlier, in one last batch before `teardown`; from then on the loop accepts nothing more.
+    /// No-op if called before. Thread-safe. (`runLoop.stop()` only ends a run; then the thread runs its loop again.)
     public func stop() { runLoop.requestEnd() }
 
-    /// As `stop()`, but waits for holds no longer than `limit`, in the loop's time. It can be called again, while the thread drains: that
-    /// shortens the wait, and never lengthens it. With a limit of zero or less the thread waits for none. Thread-safe.
+    /// As `stop()`, but waits for holds no longer than `limit`, in the loop's time; zero or less: for none. Called again while the thread drains, it
+    /// shortens the wait, and never lengthens it. Thread-safe.
     public func stop(drainingFor limit: Duration) {
         // The thread itself shortens the limit, so that several calls leave the shortest. Refused if there is nothing to drain any more.
         runLoop.performIfPossible { [life] in life.shortenDraining(to: limit) }
@@ -85,21 +80,19 @@ public final class RunLoopThread: Sendable {
 }
 
 extension RunLoopThread {
-    /// Blocks until the thread has ended. Returns false if `timeout` (real time) passes first. Calling it on the thread itself is a
-    /// precondition failure, because the thread would wait for itself. Async code has a form that suspends, and the compiler
-    /// prefers that in async functions. In the top-level code of `main.swift` it takes this one, even behind `await`, so it must be allowed
-    /// there; it warns then, and the main thread waits.
+    /// Blocks until the thread has ended. Returns false if `timeout` (real time) passes first. On the thread itself, it is a precondition failure.
+    ///
+    /// Async code has a form that suspends, and the compiler prefers that in async functions. In the top-level code of `main.swift` it takes this
+    /// one, even behind `await`, so it must be allowed there; it warns then, and the main thread waits.
     @discardableResult
     public func join(timeout: Duration? = nil) -> Bool {
         precondition(!runLoop.isCurrent, "a run loop thread cannot join itself; call join from another thread, or stop() to end this one")
         return threadEnd.wait(until: timeout.map { RunLoop.Instant.now.advanced(by: $0) })
     }
 
-    /// Suspends the task until the thread has ended. Returns false if `timeout` (real time) passes or the task is cancelled first; the
-    /// thread continues as if nobody had waited.
+    /// Suspends the task until the thread has ended. Returns false if `timeout` (real time) passes or the task is cancelled first.
     ///
-    /// Any number of tasks may wait, and none of them occupies a thread. A task on the thread's own loop may wait, too: it resumes on the
-    /// thread for ended loops. Thread-safe.
+    /// Any number of tasks may wait; none occupies a thread. Those on the thread's own loop resume on the thread for ended loops. Thread-safe.
     @discardableResult
     public func join(timeout: Duration? = nil) async -> Bool {
         await threadEnd.suspend(until: timeout.map { RunLoop.Instant.now.advanced(by: $0) })
@@ -116,23 +109,17 @@ private struct ThreadStages {
 ///
 /// Lifecycle: retained by the handle, and by the thread from start to end. The thread is detached. `ended` is its last visible action.
 private final class ThreadLife: Sendable {
-    private struct DrainLimit {
-        var duration: Duration
-        /// Expires when the limit has passed. Nil before the thread waits for holds, and after.
-        var timer: RunLoop.Timer?
-    }
-
     let name: String
     let started = Latch()
     let ended = ThreadEnd()
     let outcome = LoopLock<Result<RunLoop, any Error>?>(nil)
     private let setup: HandlerSlot<@Sendable (RunLoop) throws -> ThreadStages>
-    /// Changed on the thread only.
-    private let drainLimit: LoopLock<DrainLimit>
+    /// The timer expires when the limit has passed. Nil before the thread waits for holds, and after. Changed on the thread only.
+    private let drainLimit: LoopLock<(duration: Duration, timer: RunLoop.Timer?)>
 
     init(name: String, drainLimit: Duration, setup: @escaping @Sendable (RunLoop) throws -> ThreadStages) {
         self.name = name
-        self.drainLimit = LoopLock(DrainLimit(duration: drainLimit))
+        self.drainLimit = LoopLock((duration: drainLimit, timer: nil))
         self.setup = HandlerSlot(setup)
     }
 

@@ -1,10 +1,7 @@
 extension RunLoopThreadGroup {
     /// Stops and joins every thread. While a thread is stuck in a handler or waits for holds, reports it on standard error every ten seconds.
-    /// Calling it on a member thread is a precondition failure. Async code has a form that suspends; top-level code calls this one, as it
-    /// does `RunLoopThread.join(timeout:)`.
-    public func shutdown() {
-        shutdown(reportingEvery: Self.reportInterval, writeToStandardError)
-    }
+    /// On a member thread it is a precondition failure. Async code has a form that suspends; top-level code calls this one, as it does `join`.
+    public func shutdown() { shutdown(reportingEvery: Self.reportInterval, writeToStandardError) }
 
     /// As `shutdown()`, but each thread waits for its holds no longer than `limit` (`RunLoopThread.stop(drainingFor:)`).
     public func shutdown(drainingFor limit: Duration) {
@@ -21,8 +18,7 @@ extension RunLoopThreadGroup {
         return threads.filter { !$0.join(timeout: RunLoop.Instant.now.duration(to: deadline)) }
     }
 
-    /// Like `shutdown()`, but calls `report` with the message each `interval` while a thread is stuck. For tests, which do not wait for ten
-    /// seconds.
+    /// Like `shutdown()`, but calls `report` with the message each `interval` while a thread is stuck: for tests, which do not wait for so long.
     @available(*, noasync)
     package func shutdown(reportingEvery interval: Duration, _ report: (String) -> Void) { /* DOES CALLOUT */
         preconditionOutside()
@@ -41,15 +37,12 @@ extension RunLoopThreadGroup {
 
     // MARK: For tasks
 
-    /// Stops every thread, and suspends the task until all have ended. While a thread is stuck in a handler or waits for holds, reports it
-    /// on standard error every ten seconds.
+    /// Stops every thread, and suspends the task until all have ended. Reports stuck threads as the form that blocks does.
     ///
-    /// If the task is cancelled, returns false at once. The threads have been stopped by then, even if the task was cancelled before the
-    /// call, and end on their own. The task may be on a member thread's loop; it resumes on the thread for ended loops.
+    /// If the task is cancelled, returns false at once. The threads have been stopped by then, even if the task was cancelled before the call, and
+    /// end on their own. The task may be on a member thread's loop; it resumes on the thread for ended loops.
     @discardableResult
-    public func shutdown() async -> Bool {
-        await shutdown(reportingEvery: Self.reportInterval, writeToStandardError)
-    }
+    public func shutdown() async -> Bool { await shutdown(reportingEvery: Self.reportInterval, writeToStandardError) }
 
     /// As `shutdown()`, but each thread waits for its holds no longer than `limit` (`RunLoopThread.stop(drainingFor:)`).
     @discardableResult
@@ -58,8 +51,8 @@ extension RunLoopThreadGroup {
         return await shutdown()
     }
 
-    /// Stops every thread, and suspends the task until all have ended, at most for `timeout` (for all together, in real time). Returns the
-    /// threads that have not ended. If the task is cancelled, returns them at once.
+    /// Stops every thread, and suspends the task until all have ended, or `timeout` (for all together, in real time) has passed, or the task is
+    /// cancelled. Returns the threads that have not ended.
     public func shutdown(timeout: Duration) async -> [RunLoopThread] {
         stopAll()
         let deadline = RunLoop.Instant.now.advanced(by: timeout)
