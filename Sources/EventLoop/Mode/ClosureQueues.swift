@@ -3,9 +3,8 @@ import Synchronization
 /// Blocks are performed at three points of a pass and wake nobody; performs are handled like sources.
 enum ClosureKind: CaseIterable, Sendable { case block, perform }
 
-/// The closures that wait for one mode, and the two counts that spare the owner the lock.
-///
-/// Each `ModeState` is one. Another one, in `ModeTable`, is for `.common`: any common mode may perform its closures.
+/// The closures that wait for one mode, and the two counts that spare the owner the lock. Each `ModeState` is one. Another one, in `ModeTable`, is
+/// for `.common`: any common mode may perform its closures.
 class ClosureQueues: @unchecked Sendable {
     // SAFETY: atomics, what the loop's lock guards, and what its thread owns, in this order.
 
@@ -23,15 +22,11 @@ class ClosureQueues: @unchecked Sendable {
     final var queueings: UInt64 { queueingsWord.load(ordering: .acquiring) }
 
     // SAFETY: read and written under the loop's lock only.
-    @exclusivity(unchecked) private final var queued = Queued()
+    @exclusivity(unchecked) private final var blocks = ClosureQueue()
+    @exclusivity(unchecked) private final var performs = ClosureQueue()
     // SAFETY: touched on the loop's thread only.
     /// Performs that the owner has taken from under the lock and not called yet. A run that is nested in one of them performs the rest.
     @exclusivity(unchecked) final var performing = WorkQueue()
-
-    private struct Queued: ~Copyable {
-        var blocks = ClosureQueue()
-        var performs = ClosureQueue()
-    }
 
     // MARK: Under the lock. The lock orders the writes, so a load and a store will do.
 
@@ -46,21 +41,21 @@ class ClosureQueues: @unchecked Sendable {
     final func countQueueingLocked() { queueingsWord.store(queueingsWord.load(ordering: .relaxed) &+ 1, ordering: .releasing) }
 
     @inline(__always)
-    final func isEmptyLocked(_ kind: ClosureKind) -> Bool { kind == .block ? queued.blocks.isEmpty : queued.performs.isEmpty }
+    final func isEmptyLocked(_ kind: ClosureKind) -> Bool { kind == .block ? blocks.isEmpty : performs.isEmpty }
 
     @inline(__always)
-    final func countLocked(_ kind: ClosureKind) -> Int { kind == .block ? queued.blocks.count : queued.performs.count }
+    final func countLocked(_ kind: ClosureKind) -> Int { kind == .block ? blocks.count : performs.count }
 
     /// The sequence number of the first closure with a ticket; greater than any other if there is none.
     @inline(__always)
     final func firstTicketedLocked(_ kind: ClosureKind) -> UInt64 {
-        kind == .block ? queued.blocks.ticketed.firstSequence : queued.performs.ticketed.firstSequence
+        kind == .block ? blocks.ticketed.firstSequence : performs.ticketed.firstSequence
     }
 
     /// Queues a closure that is in no other queue and that nobody withdraws.
     @inline(__always)
     final func enqueueLocked(_ item: __owned WorkItem, _ kind: ClosureKind) {
-        if kind == .block { queued.blocks.plain.append(item) } else { queued.performs.plain.append(item) }
+        if kind == .block { blocks.plain.append(item) } else { performs.plain.append(item) }
         countQueueingLocked()
         changePopulationLocked(by: 1)
     }
@@ -70,33 +65,33 @@ class ClosureQueues: @unchecked Sendable {
         countQueueingLocked()
         changePopulationLocked(by: 1)
         return kind == .block
-            ? queued.blocks.ticketed.append(item, sequence: item.sequence) : queued.performs.ticketed.append(item, sequence: item.sequence)
+            ? blocks.ticketed.append(item, sequence: item.sequence) : performs.ticketed.append(item, sequence: item.sequence)
     }
 
     final func removeLocked(_ index: ClosureQueue.Index, _ kind: ClosureKind) -> WorkItem {
         changePopulationLocked(by: -1)
-        return kind == .block ? queued.blocks.ticketed.remove(index) : queued.performs.ticketed.remove(index)
+        return kind == .block ? blocks.ticketed.remove(index) : performs.ticketed.remove(index)
     }
 
     /// Takes the first closure with a ticket out of this queue only. Nil if there is none.
     final func removeFirstTicketedLocked(_ kind: ClosureKind) -> WorkItem? {
-        if kind == .block ? queued.blocks.ticketed.isEmpty : queued.performs.ticketed.isEmpty { return nil }
+        if kind == .block ? blocks.ticketed.isEmpty : performs.ticketed.isEmpty { return nil }
         changePopulationLocked(by: -1)
-        return kind == .block ? queued.blocks.ticketed.popFirst() : queued.performs.ticketed.popFirst()
+        return kind == .block ? blocks.ticketed.popFirst() : performs.ticketed.popFirst()
     }
 
     /// Moves the blocks without a ticket into `batch`.
     @inline(__always)
     final func takePlainBlocksLocked(into batch: inout WorkQueue) {
-        changePopulationLocked(by: -queued.blocks.plain.count)
-        batch.takeAll(from: &queued.blocks.plain)
+        changePopulationLocked(by: -blocks.plain.count)
+        batch.takeAll(from: &blocks.plain)
     }
 
     /// Moves the performs without a ticket to the owner's queue.
     @inline(__always)
     final func takePlainPerformsLocked() {
-        if queued.performs.plain.isEmpty { return }
-        changePopulationLocked(by: -queued.performs.plain.count)
-        performing.takeAll(from: &queued.performs.plain)
+        if performs.plain.isEmpty { return }
+        changePopulationLocked(by: -performs.plain.count)
+        performing.takeAll(from: &performs.plain)
     }
 }

@@ -1,8 +1,7 @@
 import Synchronization
 
-/// The items of a mode, and, as `ClosureQueues`, the closures that wait for it. Made when the first item is added; never removed from its loop.
-///
-/// No access to `locked` or `owned` spans a callout, so the run-time check for overlapping accesses is off.
+/// The items of a mode, and, as `ClosureQueues`, the closures that wait for it. Made when the first item is added; never removed from its loop. No
+/// access to `locked` or `owned` spans a callout, so the run-time check for overlapping accesses is off.
 final class ModeState: ClosureQueues, @unchecked Sendable {
     // SAFETY: constants and atomics, then what the loop's lock guards (`locked`), then what its thread owns (`owned`).
 

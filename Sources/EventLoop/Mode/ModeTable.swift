@@ -1,18 +1,16 @@
-// Lifecycle of the storage: an array of references, grown by doubling under the loop's lock. Threads read it without the lock, so an outgrown array
-// stays until the table ends. A mode lives as long as the table.
+// Lifecycle of the storage: an array of references, grown by doubling under the lock. Threads read it without, so outgrown arrays and modes stay.
 
 import Synchronization
 
 extension RunLoop.Mode {
-    /// The words of the name. Two names with the same words, both of which exist, have the same text: short ones are in the words, others share their
-    /// memory. Names with the same text may have different words.
+    /// The words of the name. Two with the same words, both of which exist, have the same text: short ones are in the words, others share memory. Not
+    /// the other way round.
     @inline(__always)
     var nameBits: (UInt64, UInt64) { unsafeBitCast(rawValue, to: (UInt64, UInt64).self) }  // SAFETY: a string is two words, which are only compared
 }
 
-/// Every mode that a loop ever had, by index. The default mode is the first.
-///
-/// Any thread reads it without a lock; modes are only added, under the loop's lock.
+/// Every mode that a loop ever had, by index. The default mode is the first. Any thread reads it without a lock; modes are only added, under the
+/// loop's lock.
 final class ModeTable: @unchecked Sendable {
     // SAFETY: `array` and `countWord` are atomics, and an entry below the count never changes; the rest is guarded by the loop's lock.
 

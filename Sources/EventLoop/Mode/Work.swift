@@ -49,10 +49,7 @@ struct WorkItem: Sendable {
         if !others.isEmpty { others = [] }
     }
 
-    final func isIn(_ modeIndex: Int) -> Bool {
-        guard let first else { return false }
-        return first.modeIndex == modeIndex || others.contains { $0.modeIndex == modeIndex }
-    }
+    final func isIn(_ modeIndex: Int) -> Bool { first?.modeIndex == modeIndex || others.contains { $0.modeIndex == modeIndex } }
 }
 
 /// Where the queue of a mode has a closure.
@@ -83,7 +80,4 @@ extension Deque where Element == WorkItem {
     /// Greater than any other when the queue is empty.
     @inline(__always)
     var firstSequence: UInt64 { withFirst { $0.sequence } ?? .max }
-
-    /// Puts closures from several queues into the order in which they were queued.
-    mutating func sort() { sort { $0.sequence < $1.sequence } }
 }

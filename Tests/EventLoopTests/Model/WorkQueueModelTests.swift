@@ -46,7 +46,7 @@ private struct WorkQueuePlay: ModelPlay, ~Copyable {
     private mutating func performAll() throws {
         var batch = WorkQueue()
         for index in [2, 0, 1] { withQueue(index) { batch.takeAll(from: &$0) } }
-        batch.sort()
+        batch.sort { $0.sequence < $1.sequence }
         let expected = models.flatMap { $0 }.sorted()
         try agree(batch.firstSequence, expected.first ?? .max, "the batch's first sequence")
         try agree(batch.removeAll().map(\.sequence), expected, "the batch")

@@ -224,7 +224,7 @@ extension RunLoop {
             }
             for item in taken { batch.append(item) }
         } while !taken.isEmpty
-        batch.sort()
+        batch.sort { $0.sequence < $1.sequence }
     }
 }
 
