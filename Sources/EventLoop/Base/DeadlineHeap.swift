@@ -14,10 +14,9 @@ struct HeapPositions {
     }
 }
 
-/// Slots ordered by (deadline, sequence). The caller numbers the slots densely from zero, and keeps their positions: each call gets the
-/// same table. A slot is in the heap at most once; the position of one that is not is `absent`.
-///
-/// `insert`, `move` and `remove` are O(log n); `top` is O(1). A node has four children, which fit into one cache line.
+/// Slots ordered by (deadline, sequence). The caller numbers the slots densely from zero, and keeps their positions: each call gets the same table. A
+/// slot is in the heap at most once; the position of one that is not is `absent`. `insert`, `move` and `remove` are O(log n); `top` is O(1). A node
+/// has four children, which fit into one cache line.
 struct DeadlineHeap: ~Copyable {
     struct Entry {
         var deadline: Int64

@@ -1,7 +1,6 @@
 // Lifecycle of the storage: allocated with the first element, grown by doubling, shrunk after it has been far too large for a while, freed in deinit.
 
-/// First in, first out, in contiguous memory (decision 48). An element is moved in and out: retained once, and released once. One owner at a time: a
-/// lock or a thread.
+/// First in, first out, in contiguous memory (decision 48). An element is moved in and out: retained and released once. Owned by a lock or a thread.
 struct Deque<Element: Sendable>: ~Copyable, @unchecked Sendable {
     // SAFETY: nothing else refers to the memory, so exclusive access to the queue is exclusive access to the memory.
     private var storage: UnsafeMutablePointer<Element>
@@ -51,12 +50,7 @@ struct Deque<Element: Sendable>: ~Copyable, @unchecked Sendable {
         while !source.isEmpty { append(source.popFirst()) }  // ends: each iteration removes an element
     }
 
-    mutating func removeAll() -> [Element] {
-        var elements: [Element] = []
-        elements.reserveCapacity(count)
-        while !isEmpty { elements.append(popFirst()) }  // ends: each iteration removes an element
-        return elements
-    }
+    mutating func removeAll() -> [Element] { (0..<count).map { _ in popFirst() } }
 
     mutating func sort(by areInOrder: (Element, Element) -> Bool) {
         var elements = UnsafeMutableBufferPointer(start: storage + head, count: count)

@@ -70,9 +70,8 @@ extension RunLoop {
     }
 }
 
-/// The classes of a histogram: 32 for each octave, so that a class is at most 3.1 % of its durations wide.
-///
-/// The class of a number is the exponent of the next one as a `Double` (zero has none), and the first five bits of its fraction: four instructions.
+/// The classes of a histogram: 32 for each octave, so that a class is at most 3.1 % of its durations wide. The class of a number is the exponent of
+/// the next one as a `Double` (zero has none), and the first five bits of its fraction: four instructions.
 enum HistogramClass {
     static let bits = 5
     static let inOctave = 1 << bits

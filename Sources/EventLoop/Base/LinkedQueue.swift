@@ -54,9 +54,8 @@ package struct LinkedQueue<Element: Sendable>: Sendable {
 
     func ticket(of index: Index) -> Ticket { Ticket(sequence: nodes[Int(index)].sequence, index: index) }
 
-    mutating func update(_ index: Index, _ body: (inout Element) -> Void) {
-        body(&nodes[Int(index)].element!)  // the caller has the index from `append`
-    }
+    /// The index is that of an element in the queue.
+    mutating func update(_ index: Index, _ body: (inout Element) -> Void) { body(&nodes[Int(index)].element!) }
 
     @discardableResult
     package mutating func append(_ element: __owned Element) -> Index { append(element, sequence: lastSequence + 1) }
@@ -119,12 +118,7 @@ package struct LinkedQueue<Element: Sendable>: Sendable {
         return element
     }
 
-    package mutating func removeAll() -> [Element] {
-        var elements: [Element] = []
-        elements.reserveCapacity(count)
-        while count > 0 { elements.append(popFirst()) }  // ends: each iteration removes an element
-        return elements
-    }
+    package mutating func removeAll() -> [Element] { (0..<count).map { _ in popFirst() } }
 
     private mutating func insert(_ node: __owned Node) -> Index {
         if firstFree == Self.noIndex {
@@ -137,8 +131,7 @@ package struct LinkedQueue<Element: Sendable>: Sendable {
         return index
     }
 
-    /// The queue is empty. A few free nodes stay, because clearing them costs more than they do. After a larger burst the queue starts at the
-    /// front again, and frees memory that only a long-past burst used.
+    /// The queue is empty. A few free nodes stay: clearing costs more. After a burst it starts at the front, and frees what only an old one used.
     private mutating func rewind() {
         let used = nodes.count
         largest = max(largest, used)

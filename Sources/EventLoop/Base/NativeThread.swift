@@ -32,9 +32,8 @@ package enum NativeThread {
     }
 }
 
-/// Signals are for the threads of the program; the library's must not be where its handlers run.
-///
-/// Not those by which a thread reports a fault of its own: if one is blocked, the kernel ends the process without the program's crash handler.
+/// Signals are for the threads of the program; the library's must not be where its handlers run. Not those by which a thread reports a fault of its
+/// own: if one is blocked, the kernel ends the process without the program's crash handler.
 package func blockSignals() {
     var blocked = sigset_t()
     sigfillset(&blocked)

@@ -2,10 +2,8 @@
 
 import EventLoopLibC
 
-/// A growing array of trivial values (decision 48), without copy-on-write: no change checks for uniqueness.
-///
-/// It doubles while it is small, then grows by a quarter: the memory of 100,000 timers is otherwise nearly half unused. The kernel moves large blocks
-/// without a copy.
+/// A growing array of trivial values (decision 48), without copy-on-write: no change checks for uniqueness. It doubles while it is small, then grows
+/// by a quarter: else nearly half the memory of 100,000 timers is unused. The kernel moves large blocks.
 struct PlainList<Element: BitwiseCopyable>: ~Copyable, @unchecked Sendable {
     // SAFETY: the owner of the list guards it: the loop's lock or its thread.
     private var storage: UnsafeMutablePointer<Element>

@@ -1,9 +1,8 @@
 extension RunLoop {
     /// Which of several ready sources the loop serves first. For sources that the kernel makes ready.
     ///
-    /// A pass serves the sources of the most urgent ready priority, and asks the kernel again before it serves a lower one. So a source
-    /// that is always ready starves sources of lower priorities. It does not starve events of C libraries on the mode's base, and they do
-    /// not starve it: they have libevent's own priorities.
+    /// A pass serves the sources of the most urgent ready priority, and asks the kernel again before it serves a lower one: a source that is always
+    /// ready starves lower priorities. It and events of C libraries, which have libevent's own priorities, do not starve each other.
     public struct Priority: Sendable, Hashable, Comparable {
         private let byte: Int8
         var level: Int32 { Int32(byte) }

@@ -70,16 +70,12 @@ extension RunLoop {
 
 extension RunLoop.Recording {
     /// A recording that no loop has made: another module shows what it knows on the same page.
-    package init(loopID: UInt64) {
-        self.init(events: [], overwritten: 0)
-        self.loopID = loopID
-    }
+    package init(loopID: UInt64) { self.init(events: [], overwritten: 0, loopID: loopID) }
 }
 
 extension RunLoop.Recording.Event {
     package init(kind: RunLoop.Recording.Kind, start: RunLoop.Instant, duration: Duration, label: String?, flow: UInt64) {
-        self.init(kind: kind, start: start, duration: duration, mode: .default, depth: 1, label: label)
-        self.flow = flow
+        self.init(kind: kind, start: start, duration: duration, mode: .default, depth: 1, label: label, flow: flow)
     }
 }
 

@@ -1,8 +1,7 @@
 import Synchronization
 
-/// Counts the uses of an item. Exactly one caller learns that the item is invalid and its last use has ended, and that caller finishes the item.
-///
-/// A use is a membership of a loop (the kernel may still watch the descriptor) or a call of the handler in progress. Thread-safe and lock-free.
+/// Counts the uses of an item. Exactly one caller learns that the item is invalid and its last use has ended, and that caller finishes the item. A
+/// use is a membership of a loop (the kernel may still watch the descriptor) or a call of the handler in progress. Thread-safe and lock-free.
 struct Rundown: ~Copyable, Sendable {
     private static let invalid: UInt32 = 1 << 31
     private let word = Atomic<UInt32>(0)

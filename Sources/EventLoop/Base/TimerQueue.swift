@@ -83,9 +83,7 @@ struct TimerQueue: ~Copyable {
     }
 
     /// Unfiles a timer until `reschedule`.
-    mutating func setAside(_ slot: UInt32) {
-        if Int(slot) < slots.count && slots[Int(slot)].isFiled { unfile(slot) }
-    }
+    mutating func setAside(_ slot: UInt32) { if Int(slot) < slots.count && slots[Int(slot)].isFiled { unfile(slot) } }
 
     mutating func remove(_ slot: UInt32) {
         let index = Int(slot)
@@ -94,8 +92,7 @@ struct TimerQueue: ~Copyable {
         slots[index].owner = nil
     }
 
-    /// Unfiles the first timer whose date is not after `now`, by date and then by insertion, and returns its owner; nil if none is due. `reschedule`
-    /// files the timer again.
+    /// Unfiles the first due timer, by date and then by insertion, until `reschedule`, and returns its owner; nil if no date is at `now` or before.
     mutating func popDue(_ now: Int64) -> (slot: UInt32, owner: UnsafeRawPointer)? {
         refileMoved(upTo: now)
         guard let first = firstEntry, first.deadline <= now else { return nil }

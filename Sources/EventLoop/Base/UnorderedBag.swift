@@ -24,11 +24,7 @@ struct UnorderedBag<Object: AnyObject>: ~Copyable, @unchecked Sendable {
     }
 
     /// The last one first.
-    mutating func takeAll() -> [Object] {
-        var all: [Object] = []
-        while let last = list.popLast() { all.append(last.takeRetainedValue()) }  // ends: each iteration removes an object
-        return all
-    }
+    mutating func takeAll() -> [Object] { (0..<list.count).map { _ in list.popLast()!.takeRetainedValue() } }  // so many are in the list
 
     /// Calls `body` with each object, unretained.
     func forEach(_ body: (Object) -> Void) { for index in 0..<list.count { Borrowed(list[index], keptBy: .list).use(body) } }

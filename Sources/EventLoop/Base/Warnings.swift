@@ -59,9 +59,7 @@ package enum Warnings {
     ) { /* DOES CALLOUT */
         // The user did not make this item, so the mistake is reported elsewhere, or is none.
         if site.isInLibrary { return }
-        report(kind, place: [site.hashValue]) {
-            RunLoop.Warning(kind: kind, message: message(), label: label, createdAt: site.description)
-        }
+        report(kind, place: [site.hashValue]) { RunLoop.Warning(kind: kind, message: message(), label: label, createdAt: site.description) }
     }
 
     /// Reports a mistake about a mode of a loop, once for both. Nil stands for all modes.

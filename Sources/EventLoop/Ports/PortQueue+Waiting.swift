@@ -1,5 +1,4 @@
-// A delivery increments `taken` and then reads `waiting`. A thread that begins to wait writes `waiting` and then reads `taken`. So one of
-// the two finds the other, and nobody waits while there is room.
+// A delivery increments `taken`, then reads `waiting`. A thread that begins to wait writes `waiting`, then reads `taken`. So one finds the other.
 
 import Synchronization
 
@@ -102,9 +101,8 @@ extension PortQueue {
     }
 }
 
-/// A thread or a task that waits for room, and its message.
-///
-/// Lifecycle: the sender creates it. The sender and the queue retain it until the message is appended or the sender stops waiting.
+/// A thread or a task that waits for room, and its message. Lifecycle: the sender creates it. The sender and the queue retain it until the message is
+/// appended or the sender stops waiting.
 final class WaitingSender: @unchecked Sendable {
     // SAFETY: `wake` is a constant; the lock of the queue guards the rest.
 

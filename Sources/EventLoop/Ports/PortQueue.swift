@@ -1,9 +1,8 @@
 internal import CPlatform
 import Synchronization
 
-/// A bounded queue, first in, first out, also for those that wait for room. Thread-safe.
-///
-/// The receiver, the thread that serves the port, swaps the whole inbox into a batch of its own, where messages occupy room until their delivery.
+/// A bounded queue, first in, first out, also for those that wait for room. Thread-safe. The receiver, the thread that serves the port, swaps the
+/// whole inbox into a batch of its own, where messages occupy room until their delivery.
 struct PortQueue: ~Copyable, Sendable {
     enum EnqueueResult: Sendable {
         /// The queue was empty, so the caller must notify the loops.
@@ -18,8 +17,7 @@ struct PortQueue: ~Copyable, Sendable {
     // of another file stores ("Global is external, but doesn't have external or weak linkage"). To be made private when that compiles.
     struct Inbox: ~Copyable, Sendable {
         var messages = Deque<RunLoop.PortMessage>()
-        /// The value of `taken` that a sender saw last. It may be too small, never too great. The receiver writes `taken` often, so senders
-        /// read it only if the queue seems full.
+        /// What a sender saw last of `taken`: never too great. The receiver writes `taken` often, so senders read it only if the queue seems full.
         var takenSeen: UInt64 = 0
         var isClosed = false
         var senders = LinkedQueue<WaitingSender>()
@@ -57,8 +55,7 @@ struct PortQueue: ~Copyable, Sendable {
     /// Whether a message with a number up to this one waits to be delivered.
     func holds(upTo number: UInt64) -> Bool { taken.load(ordering: .relaxed) < number }
 
-    /// Calls `body` under the lock; nil if the queue is closed, or if a thread of the parent process was using it at the fork, which closes it
-    /// for the child.
+    /// Calls `body` under the lock; nil if the queue is closed, as it is for a child if a thread of the parent was using it at the fork.
     @discardableResult
     func ifOpen<R>(_ body: (inout Inbox) -> R) -> R? { inbox.withLockIfOwn { inbox -> R? in inbox.isClosed ? nil : body(&inbox) } ?? nil }
 

@@ -3,8 +3,7 @@
 /// Whichever thread releases the object, the loop's thread releases the value. After the loop has ended, the thread that releases the object does.
 ///
 /// A closure belongs into a structure: `struct Handler { let call: () -> Void }` and `LoopBound<Handler>`. If the value is a closure, or an optional
-/// or a tuple of closures, Swift wraps it in another closure whenever it is read or stored, so each `withValue` makes later calls longer, until the
-/// stack is full. `Mutex` is no different.
+/// or a tuple of closures, each `withValue` has Swift wrap it in more closures, until its calls fill the stack. `Mutex` is no different.
 public final class LoopBound<Value>: @unchecked Sendable {
     // SAFETY: `box` is accessed only on the thread of `loop`, which every accessor checks. `deinit` sends it to that thread.
     private let box: Box

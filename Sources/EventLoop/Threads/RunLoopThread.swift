@@ -105,9 +105,8 @@ private struct ThreadStages {
     var teardown: ((RunLoop) -> Void)?
 }
 
-/// State that the thread and its handle share.
-///
-/// Lifecycle: retained by the handle, and by the thread from start to end. The thread is detached. `ended` is its last visible action.
+/// State that the thread and its handle share. Lifecycle: retained by the handle, and by the thread from start to end. The thread is detached.
+/// `ended` is its last visible action.
 private final class ThreadLife: Sendable {
     let name: String
     let started = Latch()
