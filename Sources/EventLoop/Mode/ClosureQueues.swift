@@ -22,8 +22,8 @@ class ClosureQueues: @unchecked Sendable {
     final var queueings: UInt64 { queueingsWord.load(ordering: .acquiring) }
 
     // SAFETY: read and written under the loop's lock only.
-    @exclusivity(unchecked) private final var blocks = ClosureQueue()
-    @exclusivity(unchecked) private final var performs = ClosureQueue()
+    @exclusivity(unchecked) private(set) final var blocks = ClosureQueue()
+    @exclusivity(unchecked) private(set) final var performs = ClosureQueue()
     // SAFETY: touched on the loop's thread only.
     /// Performs that the owner has taken from under the lock and not called yet. A run that is nested in one of them performs the rest.
     @exclusivity(unchecked) final var performing = WorkQueue()

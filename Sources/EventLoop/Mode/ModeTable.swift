@@ -35,8 +35,6 @@ final class ModeTable: @unchecked Sendable {
 
     // SAFETY: read and written under the loop's lock only.
     @exclusivity(unchecked) private var locked = Locked()
-    /// How many positions in queues closures with a ticket were put into or taken out of.
-    private(set) var testsOnlySteps = TestsOnlyCount()
 
     init() {
         array = Atomic(.allocate(capacity: 4))
@@ -150,7 +148,6 @@ final class ModeTable: @unchecked Sendable {
     }
 
     private func enqueueLocked(_ item: WorkItem, _ ticket: WorkTicket, _ name: RunLoop.Mode, _ kind: ClosureKind) {
-        testsOnlySteps.increment()
         let index = name == .common ? Self.common : makeLocked(name).index
         if ticket.isIn(index) { return }
         ticket.add(WorkPosition(modeIndex: index, queueIndex: queues(index).enqueueTicketedLocked(item, kind), kind: kind))
@@ -166,8 +163,7 @@ final class ModeTable: @unchecked Sendable {
     }
 
     private func removeLocked(_ position: WorkPosition) -> WorkItem {
-        testsOnlySteps.increment()
-        return queues(position.modeIndex).removeLocked(position.queueIndex, position.kind)
+        queues(position.modeIndex).removeLocked(position.queueIndex, position.kind)
     }
 
     /// The sequence number of the first closure with a ticket that the mode may perform; greater than any other if there is none.
@@ -190,7 +186,6 @@ final class ModeTable: @unchecked Sendable {
     /// Takes the first closure with a ticket of a queue, out of every queue that has it. Nil if there is none.
     private func removeFirstTicketedLocked(_ queues: ClosureQueues, _ index: Int, _ kind: ClosureKind) -> WorkItem? {
         guard let item = queues.removeFirstTicketedLocked(kind), let ticket = item.ticket else { return nil }
-        testsOnlySteps.increment()
         if let first = ticket.first, first.modeIndex != index { _ = removeLocked(first) }
         for position in ticket.others where position.modeIndex != index { _ = removeLocked(position) }
         ticket.removePositions()

@@ -13,7 +13,13 @@ private enum Kind: CaseIterable, Sendable {
 }
 
 extension RunLoop {
-    fileprivate var workSteps: Int { shared.withLock { $0.modes.testsOnlySteps.value } }
+    /// How many closures with a ticket were put into queues or taken out of them.
+    fileprivate var workSteps: Int {
+        shared.withLock { shared -> Int in
+            let queues = [shared.modes.common] + (shared.modes.all as [ClosureQueues])
+            return queues.reduce(0) { $0 + $1.blocks.ticketed.testsOnlySteps.value + $1.performs.ticketed.testsOnlySteps.value }
+        }
+    }
 }
 
 /// The number of steps that the loop takes to queue `count` closures for two modes and to perform or withdraw them.
