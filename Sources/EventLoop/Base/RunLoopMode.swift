@@ -1,9 +1,8 @@
 extension RunLoop {
     /// The name of a set of sources, timers and observers (CFRunLoopMode). Names compare by value. Any string is a name.
     ///
-    /// Foundation's and CoreFoundation's texts are other spellings: `Mode("kCFRunLoopDefaultMode")` and `Mode("NSDefaultRunLoopMode")` are
-    /// `.default`, `Mode("kCFRunLoopCommonModes")` and `Mode("NSRunLoopCommonModes")` are `.common`. Their `rawValue` is that of `.default` and
-    /// `.common`.
+    /// Foundation's and CoreFoundation's texts are aliases: `Mode("kCFRunLoopDefaultMode")` and `Mode("NSDefaultRunLoopMode")` are `.default`,
+    /// `Mode("kCFRunLoopCommonModes")` and `Mode("NSRunLoopCommonModes")` are `.common`, in their `rawValue`, too.
     public struct Mode: RawRepresentable, Hashable, Sendable, ExpressibleByStringInterpolation, CustomStringConvertible {
         public let rawValue: String
         public init(rawValue: String) { self.rawValue = Self.canonicalText(rawValue) }
