@@ -34,7 +34,7 @@ extension RunLoop {
         private func makeTimer(until deadline: Instant, _ tolerance: Int64, ending end: TaskWait<Result<Void, any Error>>) -> Timer {
             let loopEnd = ReleaseNotifier { end.deliver(.failure(RunLoopEnded())) }
             let timer = Timer(
-                date: deadline.nanoseconds, interval: 0, tolerance: tolerance, order: 0, endsWithLoop: true, label: "sleep of a task",
+                date: deadline.nanoseconds, tolerance: tolerance, endsWithLoop: true, label: "sleep of a task",
                 site: CreationSite(#fileID, #line)
             ) { _ in
                 withExtendedLifetime(loopEnd) { end.deliver(.success(())) }

@@ -60,14 +60,10 @@ extension RunLoop {
         }
 
         init(
-            date: Int64, interval: Int64, tolerance: Int64, order: Int, isOnDemand: Bool = false, endsWithLoop: Bool = false,
-            recordedKind: Recording.Kind = .timer, label: String?,
-            site: CreationSite,
-            handler: @escaping @Sendable (Timer) -> Void
+            date: Int64, interval: Int64 = 0, tolerance: Int64 = 0, order: Int = 0, isOnDemand: Bool = false, endsWithLoop: Bool = false,
+            isPerform: Bool = false, label: String?, site: CreationSite, handler: @escaping @Sendable (Timer) -> Void
         ) {
-            assert(recordedKind == .timer || recordedKind == .perform, "other kinds are not kept")
-            state = TimerState(
-                repeats: interval != 0, isOnDemand: isOnDemand, endsWithLoop: endsWithLoop, isPerform: recordedKind == .perform)
+            state = TimerState(repeats: interval != 0, isOnDemand: isOnDemand, endsWithLoop: endsWithLoop, isPerform: isPerform)
             self.date = Atomic(date)
             let tolerance = Self.honoured(tolerance, interval: interval)
             intervalOrTolerance = Atomic(interval == 0 ? tolerance : interval)
@@ -122,7 +118,6 @@ extension RunLoop {
         /// False after the timer was invalidated, or after a timer that fires once has fired. Thread-safe.
         public var isValid: Bool { state.value.isValid }
 
-        var recordedKind: Recording.Kind { state.isPerform ? .perform : .timer }
         /// The loop's thread is about to call the handler, or is in it.
         var isFiring: Bool { state.value.isFiring }
         var repeats: Bool { state.repeats }

@@ -62,10 +62,9 @@ final class CompanionTimer: Sendable {
         let timer = state.withLock { state -> RunLoop.Timer? in
             if state.start !== start { return nil }
             if let timer = state.timers[loop.id] { return timer }
-            let new = RunLoop.Timer(
-                date: date.nanoseconds, interval: 0, tolerance: 0, order: 0, isOnDemand: true, endsWithLoop: true, label: label,
-                site: source.site
-            ) { _ in fire() }
+            let new = RunLoop.Timer(date: date.nanoseconds, isOnDemand: true, endsWithLoop: true, label: label, site: source.site) { _ in
+                fire()
+            }
             state.timers[loop.id] = new
             return new
         }

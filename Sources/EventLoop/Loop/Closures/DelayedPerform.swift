@@ -12,8 +12,8 @@ extension RunLoop {
         let targetID = target.map { ObjectIdentifier($0) }
         nonisolated(unsafe) let kept = target  // SAFETY: the object is never used, only kept; reference counts are atomic
         let timer = Timer(
-            date: now().advanced(by: max(delay, .zero)).nanoseconds, interval: 0, tolerance: 0, order: 0, endsWithLoop: true,
-            recordedKind: .perform, label: "delayed perform", site: CreationSite(file, line)
+            date: now().advanced(by: max(delay, .zero)).nanoseconds, endsWithLoop: true, isPerform: true, label: "delayed perform",
+            site: CreationSite(file, line)
         ) { timer in
             if let targetID { LoopLifetime.withCurrent { $0.forgetDelayed(timer, of: targetID) } }
             withExtendedLifetime(kept) { body() }

@@ -16,7 +16,7 @@ extension RunLoop.Source {
 
 extension RunLoop.Timer {
     /// A delayed perform is a closure, and has no label.
-    var callout: CalloutItem { CalloutItem(kind: recordedKind, site: site, label: recordedKind == .perform ? nil : label) }
+    var callout: CalloutItem { CalloutItem(kind: state.isPerform ? .perform : .timer, site: site, label: state.isPerform ? nil : label) }
 }
 
 extension RunLoop {

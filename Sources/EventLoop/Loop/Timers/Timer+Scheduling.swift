@@ -9,8 +9,7 @@ extension RunLoop.Timer {
         handler: @escaping @Sendable (RunLoop.Timer) -> Void
     ) {
         self.init(
-            date: RunLoop.presentOfCaller.advanced(by: delay).nanoseconds, interval: 0, tolerance: 0, order: 0, label: label,
-            site: CreationSite(file, line), handler: handler)
+            date: RunLoop.presentOfCaller.advanced(by: delay).nanoseconds, label: label, site: CreationSite(file, line), handler: handler)
     }
 
     /// Makes a timer that fires every `interval`, first one interval from now. An interval of zero or less, and any below it, counts as
@@ -22,8 +21,8 @@ extension RunLoop.Timer {
         let site = CreationSite(file, line)
         let nanoseconds = Self.honouredInterval(interval.saturatedNanoseconds, ifNegative: Self.shortestInterval, label, site)
         self.init(
-            date: RunLoop.presentOfCaller.nanoseconds.addingSaturated(nanoseconds), interval: nanoseconds, tolerance: 0, order: 0,
-            label: label, site: site, handler: handler)
+            date: RunLoop.presentOfCaller.nanoseconds.addingSaturated(nanoseconds), interval: nanoseconds, label: label, site: site,
+            handler: handler)
     }
 
     /// Makes a timer without a date: it fires when `nextFire` is set, once for each setting, and stays valid; for timeouts that come and
@@ -31,9 +30,7 @@ extension RunLoop.Timer {
     public static func onDemand(
         label: String? = nil, file: StaticString = #fileID, line: UInt = #line, handler: @escaping @Sendable (RunLoop.Timer) -> Void
     ) -> RunLoop.Timer {
-        RunLoop.Timer(
-            date: .max, interval: 0, tolerance: 0, order: 0, isOnDemand: true, label: label, site: CreationSite(file, line),
-            handler: handler)
+        RunLoop.Timer(date: .max, isOnDemand: true, label: label, site: CreationSite(file, line), handler: handler)
     }
 
     /// Makes a timer that fires once, `delay` from now, and adds it to the calling thread's loop in the default mode.
