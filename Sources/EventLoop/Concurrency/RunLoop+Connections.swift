@@ -22,20 +22,19 @@ extension RunLoop {
         listeningOn address: SocketAddress, backlog: Int32 = 1024, reusePort: Bool = false, ipv6Only: Bool = false, mode: Mode = .common,
         file: StaticString = #fileID, line: UInt = #line
     ) throws(SourceError) -> Connections {
-        let channel = SingleElementChannel<Connections.Arrival>()
+        let channel = SingleElementChannel<(descriptor: OwnedDescriptor, peer: SocketAddress)>()
         let source = try SocketSource(
             listeningOn: address, backlog: backlog, reusePort: reusePort, ipv6Only: ipv6Only, label: "connections for a task", file: file,
             line: line
         ) { source, descriptor, peer in
             source.isAccepting = false
-            channel.post(Connections.Arrival(descriptor: OwnedDescriptor(descriptor), peer: peer)) { _, _ in
+            channel.post((OwnedDescriptor(descriptor), peer)) { _, _ in
                 assertionFailure("a second connection was accepted before the first was taken")
             }
         }
         source.isAccepting = false
-        channel.connect(to: source) { [weak source] in source?.isAccepting = true }
         // An ended loop refuses the source. Then the first `next` throws.
-        if !addIfPossible(source, forMode: mode) { source.invalidate() }
+        channel.connect(on: self, mode, demand: { (source: SocketSource) in source.isAccepting = true }) { source }
         return Connections(localAddress: source.localAddress ?? address, reader: ChannelReader(channel))
     }
 
@@ -76,24 +75,18 @@ extension RunLoop {
         public typealias Element = Connection
         public typealias Failure = any Error
 
-        struct Arrival: Sendable {
-            let descriptor: OwnedDescriptor
-            let peer: SocketAddress
-        }
-
         /// The address that the socket listens on, with the port that the kernel chose.
         public let localAddress: SocketAddress
-        let reader: ChannelReader<Arrival>
+        let reader: ChannelReader<(descriptor: OwnedDescriptor, peer: SocketAddress)>
 
         public func makeAsyncIterator() -> AsyncIterator { AsyncIterator(reader: reader) }
 
         public struct AsyncIterator: AsyncIteratorProtocol {
-            let reader: ChannelReader<Arrival>
+            let reader: ChannelReader<(descriptor: OwnedDescriptor, peer: SocketAddress)>
 
             /// The next connection; nil if the task is cancelled.
             public mutating func next(isolation actor: isolated (any Actor)? = #isolation) async throws -> Connection? {
-                guard let arrival = try await reader.channel.next(isolation: actor) else { return nil }
-                return Connection(descriptor: arrival.descriptor.take(), peer: arrival.peer)
+                try await reader.channel.next(isolation: actor).map { Connection(descriptor: $0.descriptor.take(), peer: $0.peer) }
             }
         }
     }

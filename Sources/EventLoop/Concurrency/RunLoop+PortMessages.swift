@@ -17,12 +17,19 @@ extension RunLoop {
     /// ```
     ///
     /// Thread-safe. The port need not be in a mode. For handlers on the loop's thread, see `Port`.
-    public func messages(
-        of port: Port, mode: Mode = .common, file: StaticString = #fileID, line: UInt = #line
-    ) -> PortMessages {
+    public func messages(of port: Port, mode: Mode = .common, file: StaticString = #fileID, line: UInt = #line) -> PortMessages {
         precondition(
             !port.hasHandler, "this port passes its messages to its handler; to read messages in a task, make a port without a handler")
-        return PortMessages(loop: self, port: port, mode: mode, site: CreationSite(file, line))
+        let site = CreationSite(file, line)
+        return PortMessages { [self] in
+            let channel = SingleElementChannel<PortMessage>()
+            channel.connect(on: self, mode, demand: { (reader: PortReader) in reader.ask() }) {
+                let reader = PortReader(port, channel, site)
+                port.add(reader)
+                return reader
+            }
+            return ChannelReader(channel)
+        }
     }
 
     /// The result of `messages(of:)`.
@@ -30,20 +37,10 @@ extension RunLoop {
         public typealias Element = PortMessage
         public typealias Failure = Never
 
-        let loop: RunLoop
-        let port: Port
-        let mode: Mode
-        let site: CreationSite
+        let makeReader: @Sendable () -> ChannelReader<PortMessage>
 
         /// Makes the source.
-        public func makeAsyncIterator() -> AsyncIterator {
-            let channel = SingleElementChannel<PortMessage>()
-            let reader = PortReader(port, channel, site)
-            channel.connect(to: reader) { [weak reader] in reader?.ask() }
-            port.add(reader)
-            if !loop.addIfPossible(reader, forMode: mode) { reader.invalidate() }
-            return AsyncIterator(reader: ChannelReader(channel))
-        }
+        public func makeAsyncIterator() -> AsyncIterator { AsyncIterator(reader: makeReader()) }
 
         public struct AsyncIterator: AsyncIteratorProtocol {
             let reader: ChannelReader<PortMessage>

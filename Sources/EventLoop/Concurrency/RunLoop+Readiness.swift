@@ -18,10 +18,22 @@ extension RunLoop {
     ///
     /// Thread-safe. For handlers on the loop's thread, see `DescriptorSource`.
     public func readiness(
-        of descriptor: Int32, events: DescriptorSource.Events = .read, mode: Mode = .common,
-        file: StaticString = #fileID, line: UInt = #line
+        of descriptor: Int32, events: DescriptorSource.Events = .read, mode: Mode = .common, file: StaticString = #fileID,
+        line: UInt = #line
     ) -> DescriptorReadiness {
-        DescriptorReadiness(loop: self, descriptor: descriptor, events: events, mode: mode, file: file, line: line)
+        DescriptorReadiness { [self] in
+            let channel = SingleElementChannel<DescriptorSource.Events>()
+            channel.connect(on: self, mode, demand: { (source: DescriptorSource) in source.rearm() }) {
+                let source = try DescriptorSource(
+                    descriptor: descriptor, events: events, trigger: .oneShot, label: "readiness for a task", file: file, line: line
+                ) { _, ready in
+                    channel.post(ready) { waiting, new in waiting.formUnion(new) }
+                }
+                source.core.pointee.isArmed.store(false, ordering: .releasing)
+                return source
+            }
+            return ChannelReader(channel)
+        }
     }
 
     /// The result of `readiness(of:)`.
@@ -29,38 +41,16 @@ extension RunLoop {
         public typealias Element = DescriptorSource.Events
         public typealias Failure = any Error
 
-        let loop: RunLoop
-        let descriptor: Int32
-        let events: DescriptorSource.Events
-        let mode: Mode
-        let file: StaticString
-        let line: UInt
+        let makeReader: @Sendable () -> ChannelReader<DescriptorSource.Events>
 
         /// Makes the source. If that fails, the first `next()` throws the error.
-        public func makeAsyncIterator() -> AsyncIterator {
-            let channel = SingleElementChannel<DescriptorSource.Events>()
-            do {
-                let source = try DescriptorSource(
-                    descriptor: descriptor, events: events, trigger: .oneShot, label: "readiness for a task", file: file, line: line
-                ) { _, ready in
-                    channel.post(ready) { waiting, new in waiting.formUnion(new) }
-                }
-                source.core.pointee.isArmed.store(false, ordering: .releasing)
-                channel.connect(to: source) { [weak source] in source?.rearm() }
-                if !loop.addIfPossible(source, forMode: mode) { throw RunLoopEnded() }
-            } catch {
-                channel.end(throwing: error)
-            }
-            return AsyncIterator(reader: ChannelReader(channel))
-        }
+        public func makeAsyncIterator() -> AsyncIterator { AsyncIterator(reader: makeReader()) }
 
         public struct AsyncIterator: AsyncIteratorProtocol {
             let reader: ChannelReader<DescriptorSource.Events>
 
             /// The events that the descriptor is ready for; nil if the task is cancelled.
-            public mutating func next(
-                isolation actor: isolated (any Actor)? = #isolation
-            ) async throws -> DescriptorSource.Events? {
+            public mutating func next(isolation actor: isolated (any Actor)? = #isolation) async throws -> DescriptorSource.Events? {
                 try await reader.channel.next(isolation: actor)
             }
         }

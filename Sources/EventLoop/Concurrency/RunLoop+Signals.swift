@@ -12,10 +12,16 @@ extension RunLoop {
     /// ```
     ///
     /// Thread-safe.
-    public func signals(
-        _ signal: Int32, mode: Mode = .common, file: StaticString = #fileID, line: UInt = #line
-    ) -> Signals {
-        Signals(loop: self, signal: signal, mode: mode, file: file, line: line)
+    public func signals(_ signal: Int32, mode: Mode = .common, file: StaticString = #fileID, line: UInt = #line) -> Signals {
+        Signals { [self] in
+            let channel = SingleElementChannel<Int>()
+            channel.connect(on: self, mode) {
+                try SignalSource(signal: signal, label: "signals for a task", file: file, line: line) { _, count in
+                    channel.post(count) { waiting, new in waiting += new }
+                }
+            }
+            return ChannelReader(channel)
+        }
     }
 
     /// The result of `signals(_:)`. Any number of tasks may iterate it, each with its own source.
@@ -24,22 +30,10 @@ extension RunLoop {
         public typealias Element = Int
         public typealias Failure = any Error
 
-        let loop: RunLoop
-        let signal: Int32
-        let mode: Mode
-        let file: StaticString
-        let line: UInt
+        let makeReader: @Sendable () -> ChannelReader<Int>
 
         /// Makes the source. If that fails, the first `next()` throws the error.
-        public func makeAsyncIterator() -> AsyncIterator {
-            let channel = SingleElementChannel<Int>()
-            channel.connect(on: loop, mode) {
-                try SignalSource(signal: signal, label: "signals for a task", file: file, line: line) { _, count in
-                    channel.post(count) { waiting, new in waiting += new }
-                }
-            }
-            return AsyncIterator(reader: ChannelReader(channel))
-        }
+        public func makeAsyncIterator() -> AsyncIterator { AsyncIterator(reader: makeReader()) }
 
         public struct AsyncIterator: AsyncIteratorProtocol {
             let reader: ChannelReader<Int>

@@ -13,7 +13,26 @@ extension RunLoop {
     public func ticks(
         every interval: Duration, tolerance: Duration = .zero, mode: Mode = .common, file: StaticString = #fileID, line: UInt = #line
     ) -> Ticks {
-        Ticks(loop: self, interval: interval, tolerance: tolerance, mode: mode, site: CreationSite(file, line))
+        let site = CreationSite(file, line)
+        return Ticks { [self] in
+            let channel = SingleElementChannel<Ticks.Tick>()
+            let end = ReleaseNotifier { channel.end() }
+            let nanoseconds = max(interval.saturatedNanoseconds, Timer.shortestInterval)
+            let timer = Timer(
+                date: now().nanoseconds.addingSaturated(nanoseconds), interval: nanoseconds, tolerance: tolerance.saturatedNanoseconds,
+                endsWithLoop: true, label: "ticks for a task", site: site
+            ) { timer in
+                withExtendedLifetime(end) {
+                    channel.post(Ticks.Tick(date: timer.nextFire, count: 1)) { waiting, new in
+                        waiting = Ticks.Tick(date: new.date, count: waiting.count + new.count)
+                    }
+                }
+            }
+            channel.connect { timer.invalidate() }
+            // An ended loop refuses the timer. Its handler is released, which ends the sequence.
+            if !add(timer, forMode: mode) { timer.invalidate() }
+            return ChannelReader(channel)
+        }
     }
 
     /// The result of `ticks(every:)`. Any number of tasks may iterate it, each with its own timer.
@@ -32,31 +51,10 @@ extension RunLoop {
         public typealias Element = Tick
         public typealias Failure = Never
 
-        let loop: RunLoop
-        let interval: Swift.Duration, tolerance: Swift.Duration
-        let mode: Mode
-        let site: CreationSite
+        let makeReader: @Sendable () -> ChannelReader<Tick>
 
         /// Starts the timer.
-        public func makeAsyncIterator() -> AsyncIterator {
-            let channel = SingleElementChannel<Tick>()
-            let end = ReleaseNotifier { channel.end() }
-            let nanoseconds = Swift.max(interval.saturatedNanoseconds, Timer.shortestInterval)
-            let timer = Timer(
-                date: loop.now().nanoseconds.addingSaturated(nanoseconds), interval: nanoseconds,
-                tolerance: tolerance.saturatedNanoseconds, order: 0, endsWithLoop: true, label: "ticks for a task", site: site
-            ) { timer in
-                withExtendedLifetime(end) {
-                    channel.post(Tick(date: timer.nextFire, count: 1)) { waiting, new in
-                        waiting = Tick(date: new.date, count: waiting.count + new.count)
-                    }
-                }
-            }
-            channel.connect { timer.invalidate() }
-            // An ended loop refuses the timer. Its handler is released, which ends the sequence.
-            if !loop.add(timer, forMode: mode) { timer.invalidate() }
-            return AsyncIterator(reader: ChannelReader(channel))
-        }
+        public func makeAsyncIterator() -> AsyncIterator { AsyncIterator(reader: makeReader()) }
 
         public struct AsyncIterator: AsyncIteratorProtocol {
             let reader: ChannelReader<Tick>

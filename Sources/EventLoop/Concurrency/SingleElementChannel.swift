@@ -32,20 +32,18 @@ final class SingleElementChannel<Element: Sendable>: Sendable {
         if isEnded { removal() }
     }
 
-    /// Connects the channel to the source that reports to it: each ends with the other. The channel does not retain the source, so that only the
-    /// loop does, and the source ends with the loop.
-    func connect(to source: RunLoop.Source, demand: (@Sendable () -> Void)? = nil) { /* DOES CALLOUT */
-        source.addInvalidation { [self] in end(throwing: $0.failure ?? RunLoopEnded()) }
-        connect(demand: demand) { [weak source] in source?.invalidate() }
-    }
-
-    /// Connects the channel to a source that `make` makes, and adds the source to a mode of a loop: the caller does not retain the source either. If
-    /// `make` fails, or the loop refuses the source, the task gets the error.
-    func connect(on loop: RunLoop, _ mode: RunLoop.Mode, _ make: () throws -> RunLoop.Source) { /* DOES CALLOUT */
+    /// Connects the channel to a source that `make` makes, and adds the source to a mode of a loop: each ends with the other. Only the loop retains
+    /// the source, which ends with the loop. If `make` fails, or the loop refuses the source, the task gets the error.
+    func connect<S: RunLoop.Source>(
+        on loop: RunLoop, _ mode: RunLoop.Mode, demand: (@Sendable (S) -> Void)? = nil, _ make: () throws -> S
+    ) { /* DOES CALLOUT */
         do {
             let source = try make()
-            connect(to: source)
-            if !loop.addIfPossible(source, forMode: mode) { throw RunLoopEnded() }
+            source.addInvalidation { [self] in end(throwing: $0.failure ?? RunLoopEnded()) }
+            var ask: (@Sendable () -> Void)?
+            if let demand { ask = { [weak source] in if let source { demand(source) } } }
+            connect(demand: ask) { [weak source] in source?.invalidate() }
+            if !loop.addIfPossible(source, forMode: mode) { source.invalidate() }
         } catch {
             end(throwing: error)
         }
