@@ -31,15 +31,12 @@ struct TimerLocation {
 
 /// A timer in one mode of its loop.
 struct TimerMembership: Sendable {
-    private var mode: UInt32
+    let modeIndex: Int
     /// The timer's slot in the mode's queue.
-    var slot: UInt32
+    let slot: UInt32
     /// The index of the addition in the loop's queue of changes; `noIndex` after the owner has filed the timer in the mode.
     var changeIndex = LinkedQueue<Never>.noIndex
-    var modeIndex: Int { Int(mode) }
     var isFiled: Bool { changeIndex == LinkedQueue<Never>.noIndex }
-
-    init(modeIndex: Int, slot: UInt32) { (mode, self.slot) = (UInt32(modeIndex), slot) }
 }
 
 /// What else the lock guards of a timer in a loop.
@@ -97,21 +94,12 @@ extension RunLoop.Timer {
         return [direct]
     }
 
-    var filedMemberships: [TimerMembership] { memberships.filter(\.isFiled) }
-
     @inline(__always)
     func isInMode(_ modeIndex: Int) -> Bool {
         let location = TimerLocation(word: location.load(ordering: .acquiring))
         if location.loopID == 0 { return false }
         return location.isDirect ? location.modeIndex == modeIndex : listedMemberships.contains { $0.modeIndex == modeIndex }
     }
-
-    var isInNoMode: Bool {
-        let location = TimerLocation(word: location.load(ordering: .acquiring))
-        return location.loopID == 0 || !location.isDirect && listedMemberships.isEmpty
-    }
-
-    func insert(_ membership: TimerMembership, in loopID: UInt64) { setMemberships(memberships + [membership], in: loopID) }
 
     func removeMembership(_ modeIndex: Int, in loopID: UInt64) -> TimerMembership? {
         var left = memberships

@@ -97,6 +97,9 @@ final class ModeTable: @unchecked Sendable {
     /// In the order in which they became common, which is the order of callouts for each of them.
     var commonNames: [RunLoop.Mode] { locked.commonNames }
 
+    /// The modes that a name stands for.
+    func namesLocked(_ name: RunLoop.Mode) -> [RunLoop.Mode] { name == .common ? locked.commonNames : [name] }
+
     func referenceLocked(_ name: RunLoop.Mode) -> Borrowed<ModeState>? { referenceAmongFirst(name) ?? locked.others[name].map(reference) }
 
     func findLocked(_ name: RunLoop.Mode) -> ModeState? { referenceLocked(name)?.object }

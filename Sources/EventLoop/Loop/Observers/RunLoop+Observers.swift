@@ -11,13 +11,11 @@ extension RunLoop {
     public func add(_ observer: Observer, forMode mode: Mode = .default) -> Bool {
         let isAdded = shared.withLock { shared in
             guard claimLocked(observer, shared) else { return false }
-            if mode == .common {
-                if !observer.isCommon { shared.commonObservers.append(observer) }
+            if mode == .common && !observer.isCommon {
+                shared.commonObservers.append(observer)
                 observer.isCommon = true
-                for name in shared.modes.commonNames { shared.modes.makeLocked(name).insertObserverLocked(observer) }
-            } else {
-                shared.modes.makeLocked(mode).insertObserverLocked(observer)
             }
+            for name in shared.modes.namesLocked(mode) { shared.modes.makeLocked(name).insertObserverLocked(observer) }
             return true
         }
         return isAdded || refuse(observer)
@@ -28,13 +26,8 @@ extension RunLoop {
     /// `CFRunLoopRemoveObserver`.
     public func remove(_ observer: Observer, forMode mode: Mode = .default) {
         leave(observer) { shared in
-            if mode != .common {
-                shared.modes.findLocked(mode)?.removeObserverLocked(observer)
-                return
-            }
-            guard observer.isCommon else { return }
-            shared.forgetCommon(observer)
-            for name in shared.modes.commonNames { shared.modes.findLocked(name)?.removeObserverLocked(observer) }
+            if mode == .common && !shared.forgetCommon(observer) { return }
+            for name in shared.modes.namesLocked(mode) { shared.modes.findLocked(name)?.removeObserverLocked(observer) }
         }
     }
 
@@ -173,9 +166,11 @@ extension RunLoop.Observer {
 }
 
 extension LoopShared {
-    mutating func forgetCommon(_ observer: RunLoop.Observer) {
-        guard observer.isCommon else { return }
-        observer.isCommon = false
-        commonObservers.removeAll { $0 === observer }
+    /// False if the observer was not added to the common modes.
+    @discardableResult
+    mutating func forgetCommon(_ observer: RunLoop.Observer) -> Bool {
+        defer { observer.isCommon = false }
+        if observer.isCommon { commonObservers.removeAll { $0 === observer } }
+        return observer.isCommon
     }
 }

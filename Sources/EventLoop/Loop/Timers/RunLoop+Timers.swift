@@ -51,23 +51,22 @@ extension RunLoop {
     @inline(never)
     private func addSlowly(_ timer: Timer, _ mode: Mode) -> Bool {
         let isOwner = isCurrent
-        let (joined, mustFile) = shared.withLock { shared -> ([TimerMembership]?, Bool) in
-            guard claimLocked(timer, &shared) else { return (nil, false) }
+        var mustFile = false
+        let joined = shared.withLock { shared -> [TimerMembership]? in
+            guard claimLocked(timer, &shared) else { return nil }
             let joined = shared.join(timer, mode, id)
-            if isOwner && shared.changes.isEmpty {
-                timer.listing.isKnownToOwner = true
-                return (joined, true)
-            }
-            for membership in joined { shared.changes.enqueueJoin(timer, membership) }
-            return (joined, false)
+            mustFile = isOwner && shared.changes.isEmpty
+            if mustFile { timer.listing.isKnownToOwner = true }
+            for membership in joined where !mustFile { shared.changes.enqueueJoin(timer, membership) }
+            return joined
         }
         guard let joined else { return refuse(timer) }
-        if !isOwner {
-            if !joined.isEmpty { notify(.changes) }
-            return true
+        if isOwner {
+            if mustFile { for membership in joined { file(timer, membership) } } else { applyChanges() }
+            didChangeDeadline()
+        } else if !joined.isEmpty {
+            notify(.changes)
         }
-        if mustFile { for membership in joined { file(timer, membership) } } else { applyChanges() }
-        didChangeDeadline()
         return true
     }
 
@@ -82,12 +81,9 @@ extension RunLoop {
     @inline(never)
     private func removeSlowly(_ timer: Timer, _ mode: Mode) {
         leave(timer) { shared in
-            if mode != .common {
-                return shared.modes.findLocked(mode).flatMap { timer.removeMembership($0.index, in: id) }.map { [$0] } ?? []
-            }
-            guard timer.listing.isCommon else { return [] }
-            timer.listing.isCommon = false
-            return shared.modes.commonNames.compactMap { name in
+            if mode == .common && !timer.listing.isCommon { return [] }
+            if mode == .common { timer.listing.isCommon = false }
+            return shared.modes.namesLocked(mode).compactMap { name in
                 shared.modes.findLocked(name).flatMap { timer.removeMembership($0.index, in: id) }
             }
         }
@@ -104,10 +100,9 @@ extension RunLoop {
 
     func expel(_ timer: Timer) {
         leave(timer) { _ in
-            let lost = timer.memberships
+            defer { timer.setMemberships([], in: id) }
             timer.listing.isCommon = false
-            timer.setMemberships([], in: id)
-            return lost
+            return timer.memberships
         }
     }
 
@@ -157,30 +152,29 @@ extension RunLoop {
 
     /// Takes a timer out of the modes that `taking` finds, and lets it go with the last.
     private func leave(_ timer: Timer, taking: (inout LoopShared) -> [TimerMembership]) {
-        let (hasLeft, endsUnseen) =
-            shared.withLockIfOwn { shared -> (Bool, Bool) in
-                guard isHereLocked(timer) else { return (false, false) }
-                let isRedated = shared.changes.cancelRedate(of: timer)
-                for membership in taking(&shared) {
-                    shared.modes.reference(membership.modeIndex).use {
-                        $0.changePopulationLocked(by: -1)
-                        if shared.changes.enqueueLeave(timer, membership) { $0.locked.timerSlots.giveBack(membership.slot) }
-                    }
+        let ending = shared.withLockIfOwn { shared -> Bool? in
+            guard isHereLocked(timer) else { return nil }
+            let isRedated = shared.changes.cancelRedate(of: timer)
+            for membership in taking(&shared) {
+                shared.modes.reference(membership.modeIndex).use {
+                    $0.changePopulationLocked(by: -1)
+                    if shared.changes.enqueueLeave(timer, membership) { $0.locked.timerSlots.giveBack(membership.slot) }
                 }
-                if !timer.isInNoMode || timer.listing.isCommon {
-                    if isRedated { _ = shared.changes.enqueueRedate(timer) }  // the owner is notified below
-                    return (true, false)
-                }
-                timer.clearMemberships()
-                let held = shared.forget(timer)
-                // If the owner has never filed it, its use ends here, so that adding and removing does not fill the queue while the owner is busy.
-                let endsUnseen = !timer.listing.isKnownToOwner
-                if !endsUnseen { shared.changes.enqueueEnd(timer) }
-                timer.state.leave()
-                held.release()  // the caller holds it
-                return (true, endsUnseen)
-            } ?? (false, false)
-        guard hasLeft else { return }
+            }
+            if !timer.memberships.isEmpty || timer.listing.isCommon {
+                if isRedated { _ = shared.changes.enqueueRedate(timer) }  // the owner is notified below
+                return false
+            }
+            timer.clearMemberships()
+            let held = shared.forget(timer)
+            // If the owner has never filed it, its use ends here, so that adding and removing does not fill the queue while the owner is busy.
+            let endsUnseen = !timer.listing.isKnownToOwner
+            if !endsUnseen { shared.changes.enqueueEnd(timer) }
+            timer.state.leave()
+            held.release()  // the caller holds it
+            return endsUnseen
+        }
+        guard let endsUnseen = ending ?? nil else { return }
         if isCurrent {
             if endsUnseen { endUse(of: timer) }
             applyChanges()
@@ -231,18 +225,21 @@ extension RunLoop {
         mode.owned.timers.file(slot, date: date, tolerance: timer.toleranceNanoseconds, owner: owner)
     }
 
-    /// Files a timer under its present date and tolerance in every mode that the owner has filed it in. Owning thread only.
-    func fileAgain(_ timer: Timer) {
+    /// Calls `body` with the slot of the timer in each mode that the owner has filed it in. Owning thread only.
+    private func forEachFiling(_ timer: Timer, _ body: (UInt32, ModeState) -> Void) {
         // Skips modes whose addition is still queued: the queued change files the timer, and its slot may be reassigned before.
-        for membership in shared.withLock({ _ in isHereLocked(timer) ? timer.filedMemberships : [] }) { file(timer, membership) }
+        for membership in shared.withLock({ _ in isHereLocked(timer) ? timer.memberships.filter { $0.isFiled } : [] }) {
+            modeTable.reference(membership.modeIndex).use { body(membership.slot, $0) }
+        }
     }
+
+    /// Files a timer under its present date and tolerance. Owning thread only.
+    func fileAgain(_ timer: Timer) { forEachFiling(timer) { file(timer, $0, $1) } }
 
     /// Files a timer that was taken to be fired, and was not called, unless the call that set its date has filed it. Owning thread only.
     func putBack(_ timer: Timer) {
         let date = timer.date.load(ordering: .acquiring)
-        for membership in shared.withLock({ _ in isHereLocked(timer) ? timer.filedMemberships : [] }) {
-            modeTable.reference(membership.modeIndex).use { $0.owned.timers.putBack(membership.slot, date: date) }
-        }
+        forEachFiling(timer) { $1.owned.timers.putBack($0, date: date) }
     }
 
     /// Files a timer under its present date. Owning thread only; without the lock in the common case.
@@ -263,9 +260,8 @@ extension RunLoop {
     }
 
     private func rescheduleSlowly(_ timer: Timer) {
-        for membership in shared.withLock({ _ in isHereLocked(timer) ? timer.filedMemberships : [] }) {
-            modeTable[membership.modeIndex].owned.timers.reschedule(membership.slot, date: timer.date.load(ordering: .acquiring))
-        }
+        let date = timer.date.load(ordering: .acquiring)
+        forEachFiling(timer) { $1.owned.timers.reschedule($0, date: date) }
         didChangeDeadline()
     }
 
@@ -279,16 +275,15 @@ extension RunLoop {
 extension LoopShared {
     /// The memberships that the timer has gained.
     mutating func join(_ timer: RunLoop.Timer, _ name: RunLoop.Mode, _ loopID: UInt64) -> [TimerMembership] {
-        if name != .common { return Self.put(timer, in: modes.makeLocked(name), loopID).map { [$0] } ?? [] }
-        timer.listing.isCommon = true
-        return modes.commonNames.compactMap { Self.put(timer, in: modes.makeLocked($0), loopID) }
+        if name == .common { timer.listing.isCommon = true }
+        return modes.namesLocked(name).compactMap { Self.put(timer, in: modes.makeLocked($0), loopID) }
     }
 
     /// The membership, when the timer was not in the mode.
     static func put(_ timer: RunLoop.Timer, in mode: ModeState, _ loopID: UInt64) -> TimerMembership? {
         if timer.isInMode(mode.index) { return nil }
         let membership = TimerMembership(modeIndex: mode.index, slot: mode.locked.timerSlots.take())
-        timer.insert(membership, in: loopID)
+        timer.setMemberships(timer.memberships + [membership], in: loopID)
         mode.changePopulationLocked(by: 1)
         return membership
     }
@@ -336,7 +331,8 @@ extension RunLoop {
         return reference.use { mode in
             var earliest = Int64.max
             if let first = mode.owned.timers.earliest() {
-                guard isValidAndHere(first.owner) else { return nil }
+                let state = Borrowed<Timer>(at: first.owner, keptBy: .list).use { $0.state.value }
+                guard state.isValid, state.loopID == id else { return nil }
                 earliest = first.date
             }
             // Passes in progress have taken some from the queue: the timer that is being called, and the rest of the batch, which is in order.
@@ -353,13 +349,6 @@ extension RunLoop {
         guard date < earliest, timer.isValid, shared.withLock({ _ in isTimer(timer, in: mode.index) }) else { return false }
         earliest = date
         return true
-    }
-
-    private func isValidAndHere(_ owner: UnsafeRawPointer) -> Bool {
-        Borrowed<Timer>(at: owner, keptBy: .list).use {
-            let state = $0.state.value
-            return state.isValid && state.loopID == id
-        }
     }
 
     @inline(never)

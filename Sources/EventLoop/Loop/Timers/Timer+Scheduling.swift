@@ -119,9 +119,7 @@ extension RunLoop.Timer {
         }
     }
 
-    func submitRedate(_ loopID: UInt64) {
-        LoopRegistry.loop(loopID)?.submitRedate(of: self)
-    }
+    func submitRedate(_ loopID: UInt64) { LoopRegistry.loop(loopID)?.submitRedate(of: self) }
 
     /// Calls the handler now, on the calling thread. A repeating timer keeps its dates; one that fires once is then invalid. Nothing on an
     /// invalid timer. Thread-safe. See `NSTimer.fire`.
@@ -143,8 +141,6 @@ extension RunLoop.Timer {
         let (was, isLast) = state.invalidate()
         if !was.isValid { return }
         if isLast { return finish() }
-        if was.loopID == 0 { return }
-        if was.loopID != LoopID.current { LoopRegistry.loop(was.loopID)?.expel(self); return }
-        LoopLifetime.withCurrent { $0.expel(self) }
+        if was.loopID != 0 { LoopRegistry.loop(was.loopID)?.expel(self) }
     }
 }
