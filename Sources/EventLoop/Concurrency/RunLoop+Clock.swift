@@ -36,9 +36,7 @@ extension RunLoop {
             let timer = Timer(
                 date: deadline.nanoseconds, tolerance: tolerance, endsWithLoop: true, label: "sleep of a task",
                 site: CreationSite(#fileID, #line)
-            ) { _ in
-                withExtendedLifetime(loopEnd) { end.deliver(.success(())) }
-            }
+            ) { _ in withExtendedLifetime(loopEnd) { end.deliver(.success(())) } }
             if !loop.isValid || !loop.add(timer, forMode: .common) { timer.invalidate() }
             return timer
         }

@@ -57,17 +57,11 @@ extension RunLoop {
             order != other.order ? order < other.order : signaledAt.load(ordering: .relaxed) < other.signaledAt.load(ordering: .relaxed)
         }
 
-        func callPerform() { /* DOES CALLOUT */
-            handlers.with { $0.handlers.perform() }
-        }
+        func callPerform() { /* DOES CALLOUT */ handlers.with { $0.handlers.perform() } }
 
-        override func didJoin(_ loop: RunLoop, _ mode: Mode) { /* DOES CALLOUT */
-            handlers.with { $0.handlers.schedule?(loop, mode) }
-        }
+        override func didJoin(_ loop: RunLoop, _ mode: Mode) { /* DOES CALLOUT */ handlers.with { $0.handlers.schedule?(loop, mode) } }
 
-        override func didLeave(_ loop: RunLoop, _ mode: Mode) { /* DOES CALLOUT */
-            handlers.with { $0.handlers.cancel?(loop, mode) }
-        }
+        override func didLeave(_ loop: RunLoop, _ mode: Mode) { /* DOES CALLOUT */ handlers.with { $0.handlers.cancel?(loop, mode) } }
 
         override var callsOutWhenLeaving: Bool { handlers.with { $0.handlers.cancel != nil } == true }
 

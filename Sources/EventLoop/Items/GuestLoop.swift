@@ -58,9 +58,7 @@ extension RunLoop {
         override var watch: Watch? { Watch(identity: identity, descriptor: descriptor, priority: priority) }
 
         /// When the guest wants to be called, in nanoseconds; `Int64.max` for never. The caller has claimed the source.
-        func callPrepare() -> Int64 { /* DOES CALLOUT */
-            (handler.with { $0.handlers.prepare() } ?? nil)?.nanoseconds ?? .max
-        }
+        func callPrepare() -> Int64 { /* DOES CALLOUT */ (handler.with { $0.handlers.prepare() } ?? nil)?.nanoseconds ?? .max }
 
         override func serve(_ ready: Readiness) -> Bool { /* DOES CALLOUT */
             // Before the call: the loop asks again before it polls again.

@@ -42,10 +42,7 @@ extension RunLoop {
             activities: Activity, repeats: Bool = true, order: Int = 0, label: String? = nil, file: StaticString = #fileID,
             line: UInt = #line, handler: @escaping @Sendable (Observer, Activity) -> Void
         ) {
-            self.activities = activities
-            self.repeats = repeats
-            self.order = order
-            self.label = label
+            (self.activities, self.repeats, self.order, self.label) = (activities, repeats, order, label)
             site = CreationSite(file, line)
             self.handler = HandlerSlot(Handler(call: handler))
         }
@@ -58,14 +55,10 @@ extension RunLoop {
 
         /// The caller must hold a use of `rundown`.
         @inline(__always)
-        func callHandler(_ activity: Activity) { /* DOES CALLOUT */
-            handler.with { $0.handlers.call(self, activity) }
-        }
+        func callHandler(_ activity: Activity) { /* DOES CALLOUT */ handler.with { $0.handlers.call(self, activity) } }
 
         /// Releases the handler. Only the caller that ended the last use of `rundown` may call it.
-        func finish() {
-            handler.clear()
-        }
+        func finish() { /* DOES CALLOUT */ handler.clear() }
     }
 
     /// The moments of a run that observers are notified of. The raw values are those of CFRunLoopActivity.

@@ -227,9 +227,7 @@ extension RunLoop {
         // MARK: Firing
 
         /// Calls the handler. The caller must hold a use of `state`.
-        func callHandler() { /* DOES CALLOUT */
-            handler?(self)
-        }
+        func callHandler() { /* DOES CALLOUT */ handler?(self) }
 
         /// Releases the handler. Only the caller that ended the last use of `state` may call it.
         func finish() {

@@ -56,9 +56,7 @@ struct TimerState: ~Copyable, Sendable {
     // MARK: Uses
 
     /// Begins a use. Returns false, without beginning one, if the timer is invalid.
-    borrowing func enter() -> Bool {
-        change { $0.isValid ? $0.word + 1 : nil } != nil
-    }
+    borrowing func enter() -> Bool { change { $0.isValid ? $0.word + 1 : nil } != nil }
 
     /// Ends a use. True if the timer is invalid and this was its last use; then the caller must finish it.
     borrowing func exit() -> Bool {
@@ -92,9 +90,7 @@ struct TimerState: ~Copyable, Sendable {
 
     /// Joins a loop, and begins the loop's use. False if the timer is invalid or in a loop.
     @inline(__always)
-    borrowing func join(_ loopID: UInt64) -> Bool {
-        change { $0.isValid && $0.loopID == 0 ? ($0.word | loopID << 32) + 1 : nil } != nil
-    }
+    borrowing func join(_ loopID: UInt64) -> Bool { change { $0.isValid && $0.loopID == 0 ? ($0.word | loopID << 32) + 1 : nil } != nil }
 
     /// Leaves the loop; a change of the date that is queued there is void. The loop's use goes on until `exit`. Call it last under the lock: see below.
     borrowing func leave() { word.bitwiseAnd(~(Self.loop | Self.redateQueued), ordering: .sequentiallyConsistent) }
@@ -119,9 +115,7 @@ struct TimerState: ~Copyable, Sendable {
     // MARK: Flags
 
     /// Somebody has set the date: the firing in progress leaves it alone.
-    borrowing func noteDateSet() -> Value {
-        Value(word: word.bitwiseOr(Self.dateSet, ordering: .sequentiallyConsistent).oldValue)
-    }
+    borrowing func noteDateSet() -> Value { Value(word: word.bitwiseOr(Self.dateSet, ordering: .sequentiallyConsistent).oldValue) }
 
     /// A request to refile the timer is queued for the owner. Under the loop's lock.
     borrowing func noteRedateQueued() { word.bitwiseOr(Self.redateQueued, ordering: .sequentiallyConsistent) }

@@ -90,9 +90,7 @@ extension RunLoop {
         let observers = observersNow(mode)
         // The snapshot keeps them.
         observers.withUnsafeBufferPointer { observers in
-            for index in observers.indices {
-                Borrowed(observers[index], keptBy: .batch).use { call($0, activity, mode, generation) }
-            }
+            for index in observers.indices { Borrowed(observers[index], keptBy: .batch).use { call($0, activity, mode, generation) } }
         }
     }
 

@@ -267,9 +267,7 @@ extension RunLoop {
 
     /// Inside a C library's callback the wait may go on with the old deadline, and the host of a hosted loop waits for the old one.
     @inline(__always)
-    func didChangeDeadline() {
-        if !waker.isWorking { notifyIfElsewhere(.wake) }
-    }
+    func didChangeDeadline() { if !waker.isWorking { notifyIfElsewhere(.wake) } }
 }
 
 extension LoopShared {
