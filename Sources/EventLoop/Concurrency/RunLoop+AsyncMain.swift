@@ -6,10 +6,9 @@ internal import CPlatform
 extension RunLoop {
     /// Runs the program's `async` main on `RunLoop.main`. Call it in the first line of `main`, before the first `await`.
     ///
-    /// From the first suspension of `main` on, the main thread runs `RunLoop.main` in `.default`, and thereby serves the main actor, the
-    /// main dispatch queue, and the sources and timers of that loop. So main-actor code is on the main thread after every `await`. The
-    /// program ends when `main` returns, and traps if `main` throws, as usual. `RunLoop.main.stop()` ends a run, and then the loop runs
-    /// again.
+    /// From the first suspension of `main` on, the main thread runs `RunLoop.main` in `.default`, and thereby serves the main actor, the main
+    /// dispatch queue, and the sources and timers of that loop. So main-actor code is on the main thread after every `await`. The program ends when
+    /// `main` returns, and traps if `main` throws, as usual. `RunLoop.main.stop()` ends a run, and then the loop runs again.
     ///
     /// ```
     /// @main enum Program {
@@ -18,11 +17,11 @@ extension RunLoop {
     ///         …
     /// ```
     ///
-    /// Returns true on success, and if an earlier call has succeeded. Returns false without effect on a thread other than the main one,
-    /// inside a run of the main loop (which already serves the main actor), on a platform whose main queue the loop cannot serve, with a
-    /// Swift runtime that this version does not know, and if another library has set the hook. It cannot detect whether `main` is async, or
-    /// whether `main` has already been suspended; in those cases it has no effect. If it returns false, or if you cannot rely on it, write
-    /// a `main` that is not async, start a `Task { @MainActor in … }` there, and call `RunLoop.main.run()`.
+    /// Returns true on success, and if an earlier call has succeeded. Returns false without effect on a thread other than the main one, inside a run
+    /// of the main loop (which already serves the main actor), on a platform whose main queue the loop cannot serve, with a Swift runtime that this
+    /// version does not know, and if another library has set the hook. It has no effect if `main` is not async or was already suspended, which it
+    /// cannot detect. If you cannot rely on it, write a `main` that is not async, start a `Task { @MainActor in … }` there, and call
+    /// `RunLoop.main.run()`.
     @discardableResult
     public static func adoptAsyncMain() -> Bool {
         guard main.isCurrent, main.servesMainQueue, main.runDepth == 0 else { return false }

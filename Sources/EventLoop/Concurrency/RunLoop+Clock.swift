@@ -2,10 +2,8 @@ extension RunLoop {
     /// The loop's time as a clock for tasks. Thread-safe.
     public var clock: Clock { Clock(loop: self) }
 
-    /// A clock whose sleeps are timers of one run loop, with no thread of their own.
-    ///
-    /// A sleep is a timer in the common modes, so it ends only while the loop runs in one of them. If the loop uses a `ManualClock`, sleeps
-    /// follow that clock.
+    /// A clock whose sleeps are timers of one run loop, in its common modes: they end only while the loop runs in one of them. If the loop uses a
+    /// `ManualClock`, sleeps follow that clock.
     public struct Clock: _Concurrency.Clock {
         let loop: RunLoop
 
@@ -15,9 +13,8 @@ extension RunLoop {
         /// One nanosecond: sleeps end when the kernel's timer does.
         public var minimumResolution: Swift.Duration { .nanoseconds(1) }
 
-        /// Suspends until `deadline`, at most `tolerance` longer when the loop is free.
-        ///
-        /// Cancelled, it throws `CancellationError` at once, and the timer is gone. Throws `RunLoopEnded` when the loop's thread exits first.
+        /// Suspends until `deadline`, at most `tolerance` longer when the loop is free. Cancelled, it throws `CancellationError` at once, and the
+        /// timer is gone. Throws `RunLoopEnded` when the loop's thread exits first.
         public func sleep(until deadline: Instant, tolerance: Swift.Duration? = nil) async throws {
             try Task.checkCancellation()
             let end = TaskWait<Result<Void, any Error>>()

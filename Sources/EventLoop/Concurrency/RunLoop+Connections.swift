@@ -4,20 +4,18 @@ import Synchronization
 extension RunLoop {
     /// Listens, and passes each connection to a task.
     ///
-    /// The socket listens from the call on, with a `SocketSource` in `mode` of this loop (by default, all common modes). `SocketSource`
-    /// documents the addresses, the parameters and the errors. The source accepts a connection only while the task waits for one. So if the
-    /// task is slow, connections wait in the kernel's queue (`backlog`), and when that is full, clients are refused. A connection that was
-    /// accepted and did not reach the task is closed.
+    /// The socket listens from the call on, with a `SocketSource` in `mode` of this loop (by default, all common modes). `SocketSource` documents the
+    /// addresses, the parameters and the errors. It accepts a connection only while the task waits for one: if the task is slow, connections wait in
+    /// the kernel's queue (`backlog`), and when that is full, clients are refused. A connection that was accepted and did not reach the task is
+    /// closed.
     ///
-    /// The listener is closed when the iterating task is cancelled, or when the last copy of the sequence and its iterator is released. One
-    /// task at a time may iterate. Iterating throws `SourceError` if the listener fails, and `RunLoopEnded` when the loop's thread exits.
+    /// The listener is closed when the iterating task is cancelled, or when the last copy of the sequence and its iterator is released. One task at a
+    /// time may iterate. Iterating throws `SourceError` if the listener fails, and `RunLoopEnded` when the loop's thread exits. Thread-safe.
     ///
     /// ```
     /// let connections = try loop.connections(listeningOn: .ipv4(host: "127.0.0.1", port: 8080))
     /// for try await connection in connections { Task { await serve(connection.descriptor) } }
     /// ```
-    ///
-    /// Thread-safe.
     public func connections(
         listeningOn address: SocketAddress, backlog: Int32 = 1024, reusePort: Bool = false, ipv6Only: Bool = false, mode: Mode = .common,
         file: StaticString = #fileID, line: UInt = #line
@@ -40,11 +38,9 @@ extension RunLoop {
 
     /// Connects to a socket, and returns the descriptor, which is non-blocking and close-on-exec. The caller must close it.
     ///
-    /// Uses a `SocketSource(connectingTo:)` in `mode` of this loop (by default, all common modes). Throws `SourceError`: `.badAddress`, or
-    /// `.system` with the operation `connect`, with ETIMEDOUT if the `timeout`, in this loop's time, has passed. Throws `CancellationError`
-    /// if the task is cancelled, and `RunLoopEnded` when the loop's thread exits. If the connection is established while the task is being
-    /// cancelled, it is closed.
-    ///
+    /// Uses a `SocketSource(connectingTo:)` in `mode` of this loop (by default, all common modes). Throws `SourceError`: `.badAddress`, or `.system`
+    /// with the operation `connect`, with ETIMEDOUT if the `timeout`, in this loop's time, has passed. Throws `CancellationError` if the task is
+    /// cancelled, and `RunLoopEnded` when the loop's thread exits. If the connection is established while the task is being cancelled, it is closed.
     /// Any task may call this.
     public func connection(
         to address: SocketAddress, timeout: Duration? = nil, mode: Mode = .common, isolation: isolated (any Actor)? = #isolation,
@@ -64,7 +60,7 @@ extension RunLoop {
 
     /// The result of `connections(listeningOn:)`.
     public struct Connections: AsyncSequence, Sendable {
-        /// An accepted connection. The descriptor is non-blocking and close-on-exec. The caller must close it.
+        /// An accepted connection.
         public struct Connection: Sendable, Hashable {
             /// Non-blocking and close-on-exec. The caller closes it.
             public let descriptor: Int32

@@ -1,22 +1,19 @@
 import Synchronization
 
 extension RunLoop {
-    /// The messages that are sent to `port`, in order, one each time a task asks. The port must not have a handler; otherwise this is a
-    /// precondition failure.
+    /// The messages that are sent to `port`, in order, one each time a task asks. It is a precondition failure if the port has a handler.
     ///
-    /// Each iterator has its own source in `mode` of this loop (by default, all common modes), made with the iterator. The source takes a
-    /// message from the port only while the task waits for one. So if the task is slow, messages stay in the port's queue, and senders wait
-    /// for room or are refused, as with a slow handler. While the loop does not run in the mode, no messages are taken. Several iterators
-    /// of one port, on one loop or several, share its messages: each message goes to one of them.
+    /// Each iterator has its own source in `mode` of this loop (by default, all common modes). The source takes a message from the port only while
+    /// the loop runs in the mode and the task waits for one. So if the task is slow, messages stay in the port's queue, and senders wait for room or
+    /// are refused, as with a slow handler. Several iterators of one port, on any loops, share its messages: each goes to one of them.
     ///
-    /// The source is removed when the iteration ends, its task is cancelled, or the iterator is released. The port stays valid, and its
-    /// messages wait for the next iteration. The sequence ends when the port becomes invalid, and when the loop ends.
+    /// The source is removed when the iteration ends, its task is cancelled, or the iterator is released. The port stays valid, and its messages wait
+    /// for the next iteration. The sequence ends when the port becomes invalid, and when the loop ends. Thread-safe. The port need not be in a mode.
+    /// For handlers on the loop's thread, see `Port`.
     ///
     /// ```
     /// for await message in loop.messages(of: port) { try message.replyPort?.send(answer(to: message)) }
     /// ```
-    ///
-    /// Thread-safe. The port need not be in a mode. For handlers on the loop's thread, see `Port`.
     public func messages(of port: Port, mode: Mode = .common, file: StaticString = #fileID, line: UInt = #line) -> PortMessages {
         precondition(
             !port.hasHandler, "this port passes its messages to its handler; to read messages in a task, make a port without a handler")

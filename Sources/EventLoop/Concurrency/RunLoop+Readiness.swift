@@ -3,20 +3,17 @@ import Synchronization
 extension RunLoop {
     /// Each time the task asks, waits until `descriptor` is ready for one of `events`, and reports for which.
     ///
-    /// Each iterator has its own one-shot source in `mode` of this loop (by default, all common modes), made with the iterator. The source
-    /// is armed only while the task waits for the next element, so that nothing is queued for a slow task. It is removed when the iteration
-    /// ends, its task is cancelled, or the iterator is released. If the task asks again before it has read everything, it gets another
-    /// element.
+    /// Each iterator has its own one-shot source in `mode` of this loop (by default, all common modes). The source is armed
+    /// only while the task waits for the next element, so that nothing is queued for a slow task. It is removed when the iteration ends, its task is
+    /// cancelled, or the iterator is released. If the task asks again before it has read everything, it gets another element.
     ///
     /// Iterating throws `SourceError` if the descriptor cannot be watched, or if another file has taken its number, and `RunLoopEnded` when
     /// the loop's thread exits. The caller must close the descriptor. After the iteration, `perform { close(descriptor) }` on the loop
-    /// closes it when the kernel has stopped watching it.
+    /// closes it when the kernel has stopped watching it. Thread-safe. For handlers on the loop's thread, see `DescriptorSource`.
     ///
     /// ```
     /// for try await _ in loop.readiness(of: socket) { while let bytes = try socket.readAvailable() { … } }
     /// ```
-    ///
-    /// Thread-safe. For handlers on the loop's thread, see `DescriptorSource`.
     public func readiness(
         of descriptor: Int32, events: DescriptorSource.Events = .read, mode: Mode = .common, file: StaticString = #fileID,
         line: UInt = #line

@@ -5,13 +5,11 @@ extension RunLoop {
     /// from then on. Signals coalesce: a slow task gets one element with their number. The source is removed when the iteration ends, its
     /// task is cancelled, or the iterator is released. The end of a signal's last source restores the earlier handler.
     ///
-    /// Iterating throws `SourceError.badSignal` if the signal cannot be handled, and `RunLoopEnded` when the loop's thread exits.
+    /// Iterating throws `SourceError.badSignal` if the signal cannot be handled, and `RunLoopEnded` when the loop's thread exits. Thread-safe.
     ///
     /// ```
     /// for try await _ in loop.signals(SIGHUP) { try await server.readConfiguration() }
     /// ```
-    ///
-    /// Thread-safe.
     public func signals(_ signal: Int32, mode: Mode = .common, file: StaticString = #fileID, line: UInt = #line) -> Signals {
         Signals { [self] in
             let channel = SingleElementChannel<Int>()

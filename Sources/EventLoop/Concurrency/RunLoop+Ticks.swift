@@ -1,15 +1,14 @@
 extension RunLoop {
     /// A tick every `interval` of this loop's time, on a grid that starts with the iteration. An interval below 0.1 ms counts as 0.1 ms.
     ///
-    /// Each iterator has its own timer in `mode` of this loop (by default, all common modes), made with the iterator. The timer is removed
-    /// when the iteration ends, its task is cancelled, or the iterator is released. Ticks coalesce: a slow task gets one tick that stands
-    /// for several. While the loop does not run in the mode, there are no ticks. The sequence ends when the loop ends.
+    /// Each iterator has its own timer in `mode` of this loop (by default, all common modes), made with the iterator. The timer is removed when the
+    /// iteration ends, its task is cancelled, or the iterator is released. Ticks coalesce: a slow task gets one tick that stands for several. While
+    /// the loop does not run in the mode, there are no ticks. The sequence ends when the loop ends. `tolerance` is how late a tick may be, at most
+    /// half the interval, as for a timer. Thread-safe.
     ///
     /// ```
     /// for await tick in loop.ticks(every: .seconds(1)) { print(tick.date, tick.count) }
     /// ```
-    ///
-    /// Thread-safe. `tolerance` is how late a tick may be, at most half the interval, as for a timer.
     public func ticks(
         every interval: Duration, tolerance: Duration = .zero, mode: Mode = .common, file: StaticString = #fileID, line: UInt = #line
     ) -> Ticks {

@@ -8,10 +8,9 @@ public struct TaskTimedOut: Error, Sendable, CustomStringConvertible {
 extension RunLoop {
     /// Runs `body`, and cancels it after `duration` of this loop's time.
     ///
-    /// Never returns before `body` returns. `body` runs in a child task, which should end soon after it is cancelled. If `body` returns a
-    /// value despite the cancellation, this returns the value. If it throws an error after the limit has passed, this throws `TaskTimedOut`
-    /// instead. If the loop ends, it cannot keep the limit: `body` is cancelled, and this throws `RunLoopEnded` instead. Cancelling the
-    /// calling task cancels `body`.
+    /// Never returns before `body` returns. `body` runs in a child task, which should end soon after it is cancelled. If `body` returns a value
+    /// despite the cancellation, this returns the value. If it throws an error after the limit has passed, this throws `TaskTimedOut` instead. If the
+    /// loop ends, it cannot keep the limit: `body` is cancelled, and this throws `RunLoopEnded` instead. Cancelling the calling task cancels `body`.
     ///
     /// The limit is a one-shot timer in the loop's common modes, which is removed as soon as `body` returns. While the loop runs in none of
     /// the common modes, the limit does not pass. `body` keeps its own isolation, and need not run on the loop. Any task may call this.

@@ -26,8 +26,7 @@ extension RunLoop {
         /// Makes a custom source.
         ///
         /// - Parameters:
-        ///   - order: sources are performed in ascending order. Sources of equal order are performed in the order of their first pending
-        ///     signals.
+        ///   - order: sources are performed in ascending order. Sources of equal order are performed in the order of their first pending signals.
         ///   - label: for warnings, recordings and `debugDescription`.
         ///   - file: with `line`, the place that warnings and recordings name.
         ///   - line: see `file`.

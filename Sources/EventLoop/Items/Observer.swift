@@ -29,8 +29,7 @@ extension RunLoop {
         let callingLoop = Atomic<UInt64>(0)
         private let handler: HandlerSlot<Handler>
         // SAFETY: set before another thread has the observer; afterwards only read.
-        /// What another library of the package stores with the observer, which does not retain it. Set it before another thread has the
-        /// observer.
+        /// What another library of the package stores with the observer, which does not retain it. Set it before another thread has the observer.
         nonisolated(unsafe) package weak var attachment: (any AnyObject & Sendable)?
 
         private struct Handler: Sendable {

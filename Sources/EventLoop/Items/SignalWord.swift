@@ -4,12 +4,10 @@ import Synchronization
 
 /// Whether a signal is pending, and whether the queues of the source's modes have it.
 ///
-/// Three states: *clear*; *signaled*, which some queue may not have yet; *enqueued*. A thread that finds the signal *signaled* enqueues it
-/// as well, because the thread that made it so may have been preempted, and the caller is free to wake the loop next. Enqueueing twice is
-/// enqueueing once.
+/// Three states: *clear*; *signaled*, which some queue may not have yet; *enqueued*. A thread that finds the signal *signaled* enqueues it as well,
+/// because the thread that made it so may have been preempted, and the caller is free to wake the loop next. Enqueueing twice is enqueueing once.
 ///
-/// The bits above the state count the signals that were taken. Without the count a thread that comes late could mark the next signal as
-/// enqueued.
+/// The bits above the state count the signals that were taken. Without the count a thread that comes late could mark the next signal as enqueued.
 struct SignalWord: ~Copyable, Sendable {
     private static let clear: UInt64 = 0
     private static let signaled: UInt64 = 1

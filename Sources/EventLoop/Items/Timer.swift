@@ -110,8 +110,7 @@ extension RunLoop {
 
         /// For warnings, recordings and `debugDescription`.
         public var label: String? { details?.label }
-        /// Has no effect, as in CFRunLoop: timers with equal dates fire in the order in which the dates were set. Stored so that it can be
-        /// read back.
+        /// Has no effect, as in CFRunLoop: timers with equal dates fire in the order in which the dates were set. Stored so that it can be read back.
         public var order: Int { details?.order ?? 0 }
         /// Nil if the timer fires once.
         public var interval: Swift.Duration? { intervalNanoseconds == 0 ? nil : .nanoseconds(intervalNanoseconds) }

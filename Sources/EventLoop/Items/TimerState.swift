@@ -92,7 +92,8 @@ struct TimerState: ~Copyable, Sendable {
     @inline(__always)
     borrowing func join(_ loopID: UInt64) -> Bool { change { $0.isValid && $0.loopID == 0 ? ($0.word | loopID << 32) + 1 : nil } != nil }
 
-    /// Leaves the loop; a change of the date that is queued there is void. The loop's use goes on until `exit`. Call it last under the lock: see below.
+    /// Leaves the loop; a change of the date that is queued there is void. The loop's use goes on until `exit`. Call it last under the lock: see
+    /// below.
     borrowing func leave() { word.bitwiseAnd(~(Self.loop | Self.redateQueued), ordering: .sequentiallyConsistent) }
 
     /// What ends together with the membership of a loop.

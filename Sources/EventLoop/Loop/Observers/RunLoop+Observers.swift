@@ -21,9 +21,8 @@ extension RunLoop {
         return isAdded || refuse(observer)
     }
 
-    /// Takes an observer out of a mode; with `.common`, out of every common mode. On the owning thread it is not notified again once this
-    /// returns. Out of its last mode, it may join another loop. Nothing when it is not there. Thread-safe. See
-    /// `CFRunLoopRemoveObserver`.
+    /// Takes an observer out of a mode; with `.common`, out of every common mode. On the owning thread it is not notified again once this returns.
+    /// Out of its last mode, it may join another loop. Nothing when it is not there. Thread-safe. See `CFRunLoopRemoveObserver`.
     public func remove(_ observer: Observer, forMode mode: Mode = .default) {
         leave(observer) { shared in
             if mode == .common && !shared.forgetCommon(observer) { return }

@@ -52,8 +52,7 @@ extension RunLoop {
     @inline(never)
     private func giveUpFiring(_ timer: Timer) { /* DOES CALLOUT */ endFiring(timer) { putBack($0) } }
 
-    /// Whether a timer is in the mode. If it is, no queue has it until its callout has returned: a run that is nested there does not wake
-    /// for it.
+    /// Whether a timer is in the mode. If it is, no queue has it until its callout has returned: a run that is nested there does not wake for it.
     private func takeForFiring(_ timer: Timer, _ mode: ModeState) -> Bool {
         let location = TimerLocation(word: timer.location.load(ordering: .acquiring))
         if location.loopID != id { return false }

@@ -6,9 +6,8 @@ import Synchronization
 extension RunLoop {
     /// Adds a timer to a mode, or with `.common` to every mode that is or becomes a common one.
     ///
-    /// False when the timer is invalid, belongs to another loop, or the loop has ended. Reaches a sleeping loop at once, without
-    /// `wakeUp()`. In several modes there is still one fire for each date. O(log n) on the owning thread. Thread-safe. See
-    /// `CFRunLoopAddTimer`.
+    /// False when the timer is invalid, belongs to another loop, or the loop has ended. Reaches a sleeping loop at once, without `wakeUp()`. In
+    /// several modes there is still one fire for each date. O(log n) on the owning thread. Thread-safe. See `CFRunLoopAddTimer`.
     @discardableResult
     public func add(_ timer: Timer, forMode mode: Mode = .default) -> Bool {
         if LoopID.current == id && addAtOnce(timer, mode) { return true }
