@@ -42,17 +42,14 @@ extension RunLoop {
             case askAgain(turn: UInt64)
         }
 
-        /// 2001-01-01T00:00:00Z.
-        private static let firstWallTime: Int64 = 978_307_200_000_000_000
-
         private let state: LoopLock<State>
         private let autoAdvances: Bool
 
         /// With `autoAdvance`, a loop that has nothing ready jumps to its next deadline instead of sleeping; loops that share the clock
         /// jump together, to the earliest of their deadlines, when all of them wait.
         public init(start: Instant = Instant(nanoseconds: 0), autoAdvance: Bool = false) {
-            let (now, wallTime) = (start.nanoseconds, Self.firstWallTime)
-            state = LoopLock(State(now: now, wallOffset: wallTime.subtractingSaturated(now)))
+            let firstWallTime: Int64 = 978_307_200_000_000_000  // 2001-01-01T00:00:00Z
+            state = LoopLock(State(now: start.nanoseconds, wallOffset: firstWallTime.subtractingSaturated(start.nanoseconds)))
             autoAdvances = autoAdvance
         }
 
@@ -62,11 +59,7 @@ extension RunLoop {
         /// Moves the time and wakes the loops that wait for what has come. A negative duration is a precondition failure.
         public func advance(by duration: Swift.Duration) {
             precondition(duration >= .zero, "a clock does not go backwards")
-            let steps = state.withLock { state -> Steps in
-                state.now = state.now.addingSaturated(duration.saturatedNanoseconds)
-                return Steps(wake: state.dueLoops, observers: state.presentObservers)
-            }
-            carryOut(steps)
+            carryOut(state.withLock { $0.advance(to: $0.now.addingSaturated(duration.saturatedNanoseconds)) })
         }
 
         /// The wall time of the loops that use this clock. It moves with `now`, and starts at 2001-01-01T00:00:00Z. Setting it is a jump, as
@@ -92,27 +85,23 @@ extension RunLoop {
 
         /// An observer was added to a mode of a loop that uses this clock, or (-1) removed from it.
         func count(_ observer: any WallClockObserver, _ difference: Int) {
-            let gone = state.withLock { state -> (any WallClockObserver)? in
+            state.withLock { state in
                 guard let index = state.observers.firstIndex(where: { $0.observer === observer }) else {
-                    state.observers.append((observer, difference))
-                    return nil
+                    return state.observers.append((observer, difference))
                 }
                 state.observers[index].count += difference
-                return state.observers[index].count == 0 ? state.observers.remove(at: index).observer : nil
+                if state.observers[index].count == 0 { state.observers.remove(at: index) }  // the caller holds it
             }
-            withExtendedLifetime(gone) {}  // not released under the lock
         }
 
         func join(_ loop: RunLoop) { state.withLock { $0.users.append(User(loop: loop, limit: nil)) } }
 
         func leave(_ loop: RunLoop) {
-            let (gone, steps) = state.withLock { state -> ([User], Steps) in
-                let gone = state.users.filter { $0.loop === loop }
-                state.users.removeAll { $0.loop === loop }
+            let steps = state.withLock { state in
+                state.users.removeAll { $0.loop === loop }  // the caller holds it
                 state.turn += 1
-                return (gone, advanceIfAllWait(&state))
+                return advanceIfAllWait(&state)
             }
-            withExtendedLifetime(gone) {}  // not released under the lock
             carryOut(steps)
         }
 
@@ -120,14 +109,12 @@ extension RunLoop {
         /// (rule 14.4).
         private func advanceIfAllWait(_ state: inout State) -> Steps {
             guard autoAdvances, let earliest = state.commonDeadline, earliest > state.now else { return Steps() }
-            let toAsk = state.takeThoseToAsk()
-            if !toAsk.isEmpty || state.users.contains(where: { $0.asked != state.turn }) { return Steps(ask: toAsk) }
-            state.now = earliest
-            return Steps(wake: state.dueLoops, observers: state.presentObservers)
+            if state.users.contains(where: { $0.asked != state.turn }) { return Steps(ask: state.takeThoseToAsk()) }
+            return state.advance(to: earliest)
         }
 
         /// The consequences of a change, to be carried out outside the lock.
-        private struct Steps {
+        fileprivate struct Steps {
             var wake: [RunLoop] = []
             var ask: [RunLoop] = []
             /// Of the wall time, which has moved.
@@ -143,10 +130,8 @@ extension RunLoop {
 
         /// A loop stops working and begins to wait. Begins a turn, and returns it: each poll of the kernel that follows counts for this turn.
         func comeToWait() -> UInt64 {
-            state.withLock { state in
-                state.turn += 1
-                return state.turn
-            }
+            state.withLock { $0.turn += 1 }
+            return turn
         }
 
         var turn: UInt64 { state.withLock { $0.turn } }
@@ -226,7 +211,11 @@ extension RunLoop.ManualClock.State {
         return loops
     }
 
-    fileprivate var dueLoops: [RunLoop] { users.filter { $0.limit.map { $0 <= now } ?? false }.map(\.loop) }
+    fileprivate mutating func advance(to instant: Int64) -> RunLoop.ManualClock.Steps {
+        now = instant
+        let due = users.filter { $0.limit.map { $0 <= instant } ?? false }
+        return RunLoop.ManualClock.Steps(wake: due.map(\.loop), observers: presentObservers)
+    }
 
     /// The earliest deadline, when every loop waits and none has been woken; nil otherwise, and when none has a deadline.
     fileprivate var commonDeadline: Int64? {
