@@ -101,14 +101,6 @@ extension RunLoop.Timer {
         return location.isDirect ? location.modeIndex == modeIndex : listedMemberships.contains { $0.modeIndex == modeIndex }
     }
 
-    func removeMembership(_ modeIndex: Int, in loopID: UInt64) -> TimerMembership? {
-        var left = memberships
-        guard let index = left.firstIndex(where: { $0.modeIndex == modeIndex }) else { return nil }
-        let removed = left.remove(at: index)
-        setMemberships(left, in: loopID)
-        return removed
-    }
-
     /// Changes where the addition to a mode is queued.
     func setChangeIndex(_ changeIndex: LinkedQueue<Never>.Index, inMode modeIndex: Int) {
         if TimerLocation(word: location.load(ordering: .acquiring)).isDirect { return listing.changeIndex = changeIndex }

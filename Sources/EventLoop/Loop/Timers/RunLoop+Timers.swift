@@ -53,7 +53,8 @@ extension RunLoop {
         var mustFile = false
         let joined = shared.withLock { shared -> [TimerMembership]? in
             guard claimLocked(timer, &shared) else { return nil }
-            let joined = shared.join(timer, mode, id)
+            if mode == .common { timer.listing.isCommon = true }
+            let joined = shared.modes.namesLocked(mode).compactMap { LoopShared.put(timer, in: shared.modes.makeLocked($0), id) }
             mustFile = isOwner && shared.changes.isEmpty
             if mustFile { timer.listing.isKnownToOwner = true }
             for membership in joined where !mustFile { shared.changes.enqueueJoin(timer, membership) }
@@ -82,18 +83,18 @@ extension RunLoop {
         leave(timer) { shared in
             if mode == .common && !timer.listing.isCommon { return [] }
             if mode == .common { timer.listing.isCommon = false }
-            return shared.modes.namesLocked(mode).compactMap { name in
-                shared.modes.findLocked(name).flatMap { timer.removeMembership($0.index, in: id) }
-            }
+            let indices = shared.modes.namesLocked(mode).compactMap { shared.modes.findLocked($0)?.index }
+            let memberships = timer.memberships
+            timer.setMemberships(memberships.filter { !indices.contains($0.modeIndex) }, in: id)
+            return memberships.filter { indices.contains($0.modeIndex) }
         }
     }
 
     /// Whether the timer is in the mode; for `.common`, whether it was added to the common modes. Thread-safe.
     public func contains(_ timer: Timer, forMode mode: Mode = .default) -> Bool {
         shared.withLockIfOwn { shared in
-            guard isHereLocked(timer) else { return false }
-            if mode == .common { return timer.listing.isCommon }
-            return shared.modes.findLocked(mode).map { timer.isInMode($0.index) } ?? false
+            if mode == .common { return isHereLocked(timer) && timer.listing.isCommon }
+            return shared.modes.findLocked(mode).map { isTimer(timer, in: $0.index) } ?? false
         } ?? false
     }
 
@@ -270,12 +271,6 @@ extension RunLoop {
 }
 
 extension LoopShared {
-    /// The memberships that the timer has gained.
-    mutating func join(_ timer: RunLoop.Timer, _ name: RunLoop.Mode, _ loopID: UInt64) -> [TimerMembership] {
-        if name == .common { timer.listing.isCommon = true }
-        return modes.namesLocked(name).compactMap { Self.put(timer, in: modes.makeLocked($0), loopID) }
-    }
-
     /// The membership, when the timer was not in the mode.
     static func put(_ timer: RunLoop.Timer, in mode: ModeState, _ loopID: UInt64) -> TimerMembership? {
         if timer.isInMode(mode.index) { return nil }
@@ -316,16 +311,14 @@ extension RunLoop {
     private func earliestForOwner(_ name: Mode) -> Int64? {
         guard LoopID.current == id, name != .common else { return nil }
         // Under the lock, which also orders what other threads did before.
-        let isQueueRight = shared.withLock { shared in
+        let (isQueueRight, reference) = shared.withLock { shared -> (Bool, Borrowed<ModeState>?) in
             // Not a key path: the runtime may wait for a lock of its own at the first use (decision 24).
             if owned.timersFireOutside { owned.timersFireOutside = !shared.timers.filter { $0.isFiring }.isEmpty }
-            return shared.changes.isEmpty && !owned.timersFireOutside
+            return (shared.changes.isEmpty && !owned.timersFireOutside, shared.modes.referenceLocked(name))
         }
         guard isQueueRight else { return nil }
-        guard let reference = modeTable.referenceAmongFirst(name) ?? shared.withLock({ $0.modes.referenceLocked(name) }) else {
-            return .max
-        }
-        return reference.use { mode in
+        guard let mode = reference else { return .max }
+        return mode.use { mode in
             var earliest = Int64.max
             if let first = mode.owned.timers.earliest() {
                 let state = Borrowed<Timer>(at: first.owner, keptBy: .list).use { $0.state.value }
@@ -350,12 +343,11 @@ extension RunLoop {
 
     @inline(never)
     private func earliestInList(_ mode: Mode) -> Int64 {
-        let isCommon = mode == .common
         var earliest = Int64.max
         shared.withLockIfOwn { shared in
-            guard let index = isCommon ? ModeTable.common : shared.modes.findLocked(mode)?.index else { return }
+            let index = shared.modes.findLocked(mode)?.index
             shared.timers.forEach { timer in
-                let isMeant = isCommon ? timer.listing.isCommon : timer.isInMode(index)
+                let isMeant = mode == .common ? timer.listing.isCommon : index.map { timer.isInMode($0) } ?? false
                 if isMeant && timer.isValid { earliest = min(earliest, timer.date.load(ordering: .acquiring)) }
             }
         }
