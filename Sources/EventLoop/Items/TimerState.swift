@@ -72,12 +72,12 @@ struct TimerState: ~Copyable, Sendable {
         change { $0.isValid && !$0.isFiring && $0.loopID == loopID ? ($0.word & ~Self.dateSet | Self.firing) + 1 : nil } != nil
     }
 
-    /// Ends that use. `isLast` is as in `exit`.
+    /// Ends that use. True as in `exit`.
     @inline(__always)
-    borrowing func endFiring() -> (was: Value, isLast: Bool) {
+    borrowing func endFiring() -> Bool {
         let (old, new) = word.subtract(Self.firing | 1, ordering: .sequentiallyConsistent)
         assert(old & Self.firing != 0 && old & Self.uses > 0, "a firing ends once")
-        return (Value(word: old), Value(word: new).isOver)
+        return Value(word: new).isOver
     }
 
     /// Makes the timer invalid. `was`: the state until now. `isLast`: nothing uses the timer, so the caller must finish it.
@@ -92,25 +92,23 @@ struct TimerState: ~Copyable, Sendable {
     @inline(__always)
     borrowing func join(_ loopID: UInt64) -> Bool { change { $0.isValid && $0.loopID == 0 ? ($0.word | loopID << 32) + 1 : nil } != nil }
 
-    /// Leaves the loop; a change of the date that is queued there is void. The loop's use goes on until `exit`. Call it last under the lock: see
-    /// below.
+    /// Leaves the loop, last under its lock: another loop may take the timer from then on. A queued change of the date is void. The loop's use goes
+    /// on until `exit`.
     borrowing func leave() { word.bitwiseAnd(~(Self.loop | Self.redateQueued), ordering: .sequentiallyConsistent) }
 
     /// What ends together with the membership of a loop.
     enum End { case membership, validity, firingAndValidity }
 
-    /// As `leave()`, and ends the loop's use and what `end` says. `isLast` is as in `exit`. Call it last under the lock of that
-    /// loop: another loop may take the timer from then on.
+    /// As `leave()`, and ends the loop's use and what `end` says. True as in `exit`.
     @inline(__always)
-    borrowing func leave(ending end: End) -> (was: Value, isLast: Bool) {
-        let changed = change { value -> UInt64? in
+    borrowing func leave(ending end: End) -> Bool {
+        let new = change { value -> UInt64? in
             var word = value.word & ~(Self.loop | Self.redateQueued) - 1
             if end != .membership { word |= Self.invalid }
             if end == .firingAndValidity { word = word & ~Self.firing - 1 }
             return word
         }
-        let (was, new) = changed.unsafelyUnwrapped  // there is always a next word
-        return (was, new.isOver)
+        return new.unsafelyUnwrapped.isOver  // there is always a next word
     }
 
     // MARK: Flags
@@ -126,12 +124,12 @@ struct TimerState: ~Copyable, Sendable {
 
     /// Replaces the word by what `next` makes of it; nil, without a change, if that is nil.
     @inline(__always)
-    private borrowing func change(_ next: (Value) -> UInt64?) -> (was: Value, new: Value)? {
+    private borrowing func change(_ next: (Value) -> UInt64?) -> Value? {
         var seen = word.load(ordering: .relaxed)
         while true {  // ends: each retry means that another thread has changed the word
             guard let new = next(Value(word: seen)) else { return nil }
             let (exchanged, original) = word.weakCompareExchange(expected: seen, desired: new, ordering: .sequentiallyConsistent)
-            if exchanged { return (Value(word: seen), Value(word: new)) }
+            if exchanged { return Value(word: new) }
             seen = original
         }
     }

@@ -47,8 +47,8 @@ private struct StatePlay: ModelPlay, ~Copyable {
             try agree(state.beginFiring(in: id), begins, "beginFiring")
             if begins { (uses, isFiring, isDateSet) = (uses + 1, true, false) }
         case 3 where isFiring:
-            let (was, isLast) = state.endFiring()
-            try agree(was.isDateSet, isDateSet, "isDateSet")
+            try agree(state.value.isDateSet, isDateSet, "isDateSet")
+            let isLast = state.endFiring()
             (uses, isFiring) = (uses - 1, false)
             try agree(isLast, isOver(), "endFiring")
         case 4 where random.below(8) == 0:
@@ -71,8 +71,7 @@ private struct StatePlay: ModelPlay, ~Copyable {
         case 8 where loopID != 0:
             let end: TimerState.End =
                 isFiring ? random.pick([.membership, .validity, .firingAndValidity]) : random.pick([.membership, .validity])
-            let (was, isLast) = state.leave(ending: end)
-            try agree(was.loopID, loopID, "left")
+            let isLast = state.leave(ending: end)
             (loopID, uses, isRedateQueued) = (0, uses - 1, false)
             if end != .membership { isValid = false }
             if end == .firingAndValidity { (uses, isFiring) = (uses - 1, false) }
@@ -124,7 +123,7 @@ private struct StatePlay: ModelPlay, ~Copyable {
                         if item.state.enter(), item.state.exit() { ends.increment() }
                         guard item.state.join(UInt64(id)) else { continue }
                         if round % 2 == 0 {
-                            if item.state.leave(ending: .membership).isLast { ends.increment() }
+                            if item.state.leave(ending: .membership) { ends.increment() }
                         } else {
                             item.state.leave()
                             if item.state.exit() { ends.increment() }

@@ -90,7 +90,7 @@ extension RunLoop {
     @inline(__always)
     private func endFiring(_ timer: Timer, _ fileHere: (Timer) -> Void) { /* DOES CALLOUT */
         // Sequentially consistent with `file`: a loop that the timer was moved to has seen the end of the callout, or gets a change below.
-        let isLast = timer.state.endFiring().isLast
+        let isLast = timer.state.endFiring()
         let loopID = timer.state.latest.loopID
         if loopID == id { fileHere(timer) } else if loopID != 0 { timer.submitRedate(loopID) }
         if isLast { timer.finish() }
@@ -102,6 +102,6 @@ extension RunLoop {
         // Before the firing ends: from then on a loop that the timer was moved to would call it again. This use goes on until the timer has left
         // the loop, so that the handler is released here.
         timer.invalidate()
-        if timer.state.endFiring().isLast { timer.finish() }
+        if timer.state.endFiring() { timer.finish() }
     }
 }

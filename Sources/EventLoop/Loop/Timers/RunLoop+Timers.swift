@@ -136,7 +136,7 @@ extension RunLoop {
         mode.changePopulationLocked(by: -1)
         mode.locked.timerSlots.giveBack(location.slot)
         let held = locked.pointee.forget(timer)
-        let isLast = timer.state.leave(ending: end).isLast
+        let isLast = timer.state.leave(ending: end)
         shared.unlock()
         mode.owned.timers.remove(location.slot)
         let isWorking = waker.isWorking
