@@ -27,9 +27,7 @@ extension RunLoop {
         ///
         /// - Parameters:
         ///   - order: sources are performed in ascending order. Sources of equal order are performed in the order of their first pending signals.
-        ///   - label: for warnings, recordings and `debugDescription`.
         ///   - file: with `line`, the place that warnings and recordings name.
-        ///   - line: see `file`.
         ///   - schedule: called once for each mode that the source is added to, on the thread that adds it, after the addition.
         ///   - cancel: called once for each mode that the source is removed from, on the thread that removes it, after the removal. When
         ///     the loop's thread ends, it is called on that thread.

@@ -7,10 +7,8 @@ extension RunLoop {
     /// perhaps an instant at which they want to be called although it is quiet. The loop asks them before it polls the kernel, and calls them
     /// when one or the other comes. A guest is silent while the loop runs other modes, and costs nothing while the loop sleeps.
     ///
-    /// Does not own the descriptor. Close it in `onInvalidation`, not earlier.
-    ///
-    /// Thread-safe. If the source is in several loops, its closures never run on two threads at once; most guests belong to one thread, so
-    /// add it to the loop of that thread only.
+    /// Does not own the descriptor. Close it in `onInvalidation`, not earlier. Thread-safe. If the source is in several loops, its closures never run
+    /// on two threads at once; most guests belong to one thread, so add it to the loop of that thread only.
     public final class GuestLoop: Source, @unchecked Sendable {
         // SAFETY: constants and an atomic.
 
@@ -34,9 +32,7 @@ extension RunLoop {
         /// - Parameters:
         ///   - descriptor: readable when the guest has work. The source does not own it.
         ///   - priority: decides which of the ready sources are called first.
-        ///   - label: for warnings, recordings and `debugDescription`.
         ///   - file: with `line`, the place that warnings and recordings name.
-        ///   - line: see `file`.
         ///   - prepare: called on the loop's thread before each poll of the kernel in one of the source's modes, whether it sleeps or not. Returns
         ///     when the guest wants to be called though its descriptor is quiet, in the loop's time; nil for never.
         ///   - dispatch: called when the descriptor is readable or that instant has come. Must not block. Counts as a handled source.

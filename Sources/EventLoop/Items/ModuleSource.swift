@@ -1,7 +1,6 @@
 extension RunLoop {
-    /// The base class of sources in other modules of this package. A program cannot subclass it: the initializer is the package's own.
-    ///
-    /// It passes each call to a `SourceBehavior`, because Swift has no methods that only the modules of one package can override.
+    /// The base class of sources in other modules of this package: a program cannot call its initializer. It passes each call to a `SourceBehavior`,
+    /// because Swift has no methods that only the modules of one package can override.
     open class _ModuleSource: Source, @unchecked Sendable {
         // SAFETY: a constant.
         private let behavior: any SourceBehavior
@@ -25,9 +24,8 @@ extension RunLoop {
     }
 }
 
-/// What a source of another module of this package does. Each requirement has the contract of the `Source` member of the same name.
-///
-/// The source retains its behavior; the behavior must not retain the source.
+/// What a source of another module of this package does. Each requirement has the contract of the `Source` member of the same name. The source
+/// retains its behavior; the behavior must not retain the source.
 package protocol SourceBehavior: AnyObject, Sendable {
     /// What the kernel watches for reading.
     var descriptor: Int32 { get }

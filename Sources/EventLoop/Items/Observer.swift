@@ -32,9 +32,7 @@ extension RunLoop {
         /// What another library of the package stores with the observer, which does not retain it. Set it before another thread has the observer.
         nonisolated(unsafe) package weak var attachment: (any AnyObject & Sendable)?
 
-        private struct Handler: Sendable {
-            let call: @Sendable (Observer, Activity) -> Void
-        }
+        private struct Handler: Sendable { let call: @Sendable (Observer, Activity) -> Void }
 
         /// Makes an observer of `activities`. See `CFRunLoopObserverCreate`.
         public init(

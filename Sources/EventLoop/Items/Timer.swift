@@ -29,7 +29,6 @@ extension RunLoop {
 
         // MARK: Seldom accessed
 
-        /// A constant.
         let site: CreationSite
         /// Created with the timer, or when one of these properties is first set; retained from then on. `AtomicLazyReference` would be
         /// called through generic code, which takes as long as adding the timer.
@@ -37,8 +36,7 @@ extension RunLoop {
 
         /// Properties that few timers need.
         private final class Details: Sendable {
-            let label: String?
-            let order: Int
+            let label: String?, order: Int
             /// Of a repeating timer.
             let tolerance: Atomic<Int64>
             /// A date in the past to which the timer was set, and the current time that `date` got instead; `.max` while there is none.
@@ -193,15 +191,12 @@ extension RunLoop {
             let set = dateAsSet(filed)
             guard filed > present, set != filed else { return }
             // A date that another thread sets meanwhile wins.
-            _ = date.compareExchange(
-                expected: filed, desired: dateToFile(set, present: present), ordering: .sequentiallyConsistent)
+            _ = date.compareExchange(expected: filed, desired: dateToFile(set, present: present), ordering: .sequentiallyConsistent)
         }
 
         /// The date that was set, for the date that was filed.
         func dateAsSet(_ filed: Int64) -> Int64 {
-            guard repeats, filed != .max, let kept = details, kept.presentForPast.load(ordering: .acquiring) == filed else {
-                return filed
-            }
+            guard repeats, filed != .max, let kept = details, kept.presentForPast.load(ordering: .acquiring) == filed else { return filed }
             return kept.past.load(ordering: .acquiring)
         }
 
@@ -246,9 +241,7 @@ extension RunLoop {
 
 extension RunLoop.Timer {
     @inline(never)
-    static func replacedInterval(
-        _ asked: Int64, _ ifNegative: Int64, _ label: String?, _ site: CreationSite
-    ) -> Int64 { /* DOES CALLOUT */
+    static func replacedInterval(_ asked: Int64, _ ifNegative: Int64, _ label: String?, _ site: CreationSite) -> Int64 { /* DOES CALLOUT */
         let replacement = asked > 0 ? shortestInterval : ifNegative
         let effect = replacement == 0 ? "fires only once" : "fires every 0.1 ms"
         Warnings.report(

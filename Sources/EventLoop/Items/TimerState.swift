@@ -4,9 +4,7 @@ import Synchronization
 ///
 /// It does for a timer what `Rundown` does for other items: a use is the membership of a loop or a call of the handler in progress, and the
 /// caller that ends the last use of an invalid timer finishes it. A timer is in one loop at most, so joining a loop, leaving it, the
-/// beginning and the end of a firing, and the end of the timer are one exchange each.
-///
-/// `loopID` changes to or from a loop only under that loop's lock.
+/// beginning and the end of a firing, and the end of the timer are one exchange each. `loopID` changes to or from a loop only under that loop's lock.
 struct TimerState: ~Copyable, Sendable {
     struct Value {
         fileprivate(set) var word: UInt64

@@ -25,7 +25,7 @@ extension RunLoop {
     /// Out of its last mode, it may join another loop. Nothing when it is not there. Thread-safe. See `CFRunLoopRemoveObserver`.
     public func remove(_ observer: Observer, forMode mode: Mode = .default) {
         leave(observer) { shared in
-            if mode == .common && !shared.forgetCommon(observer) { return }
+            if mode == .common && !forgetCommonLocked(observer, &shared) { return }
             for name in shared.modes.namesLocked(mode) { shared.modes.findLocked(name)?.removeObserverLocked(observer) }
         }
     }
@@ -41,7 +41,7 @@ extension RunLoop {
 
     fileprivate func expel(_ observer: Observer) {
         leave(observer) { shared in
-            shared.forgetCommon(observer)
+            forgetCommonLocked(observer, &shared)
             shared.modes.forEach { $0.removeObserverLocked(observer) }
         }
     }
@@ -70,6 +70,14 @@ extension RunLoop {
         observer.modes = ModeSet()
         observer.isCommon = false
         return true
+    }
+
+    /// False if the observer was not added to the common modes.
+    @discardableResult
+    private func forgetCommonLocked(_ observer: Observer, _ shared: inout LoopShared) -> Bool {
+        defer { observer.isCommon = false }
+        if observer.isCommon { shared.commonObservers.removeAll { $0 === observer } }
+        return observer.isCommon
     }
 
     // MARK: Notifying
@@ -159,15 +167,5 @@ extension RunLoop.Observer {
         if end.last { return finish() }
         let loopID = loopID.load(ordering: .sequentiallyConsistent)
         if loopID != 0 { LoopRegistry.loop(loopID)?.expel(self) }
-    }
-}
-
-extension LoopShared {
-    /// False if the observer was not added to the common modes.
-    @discardableResult
-    mutating func forgetCommon(_ observer: RunLoop.Observer) -> Bool {
-        defer { observer.isCommon = false }
-        if observer.isCommon { commonObservers.removeAll { $0 === observer } }
-        return observer.isCommon
     }
 }

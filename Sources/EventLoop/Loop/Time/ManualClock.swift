@@ -22,6 +22,39 @@ extension RunLoop {
             var turn: UInt64 = 0
 
             var presentObservers: [any WallClockObserver] { observers.filter { $0.count > 0 }.map(\.observer) }
+
+            mutating func setLimit(of loop: RunLoop, _ limit: Int64?, asked: UInt64? = nil) {
+                for index in users.indices where users[index].loop === loop {
+                    users[index].limit = limit
+                    if let asked { users[index].asked = asked }
+                }
+            }
+
+            /// The loops that have not asked the kernel in this turn, and have not been asked to.
+            mutating func takeThoseToAsk() -> [RunLoop] {
+                var loops: [RunLoop] = []
+                for index in users.indices where users[index].asked != turn && users[index].requested != turn {
+                    users[index].requested = turn
+                    loops.append(users[index].loop)
+                }
+                return loops
+            }
+
+            mutating func advance(to instant: Int64) -> Steps {
+                now = instant
+                let due = users.filter { $0.limit.map { $0 <= instant } ?? false }
+                return Steps(wake: due.map(\.loop), observers: presentObservers)
+            }
+
+            /// The earliest deadline, when every loop waits and none has been woken; nil otherwise, and when none has a deadline.
+            var commonDeadline: Int64? {
+                var earliest = Int64.max
+                for user in users {
+                    guard let limit = user.limit, user.loop.waker.isUndisturbed else { return nil }
+                    earliest = min(earliest, limit)
+                }
+                return earliest == .max ? nil : earliest
+            }
         }
         fileprivate struct User {
             let loop: RunLoop
@@ -94,7 +127,7 @@ extension RunLoop {
             }
         }
 
-        func join(_ loop: RunLoop) { state.withLock { $0.users.append(User(loop: loop, limit: nil)) } }
+        func join(_ loop: RunLoop) { state.withLock { $0.users.append(User(loop: loop)) } }
 
         func leave(_ loop: RunLoop) {
             let steps = state.withLock { state in
@@ -190,40 +223,5 @@ extension RunLoop {
     /// still says so.
     private func isWaitOver(_ outcome: Poller.WaitResult, _ poller: Poller) -> Bool {
         !poller.ready.isEmpty || !outcome.isEmpty || waker.isWoken
-    }
-}
-
-extension RunLoop.ManualClock.State {
-    fileprivate mutating func setLimit(of loop: RunLoop, _ limit: Int64?, asked: UInt64? = nil) {
-        for index in users.indices where users[index].loop === loop {
-            users[index].limit = limit
-            if let asked { users[index].asked = asked }
-        }
-    }
-
-    /// The loops that have not asked the kernel in this turn, and have not been asked to.
-    fileprivate mutating func takeThoseToAsk() -> [RunLoop] {
-        var loops: [RunLoop] = []
-        for index in users.indices where users[index].asked != turn && users[index].requested != turn {
-            users[index].requested = turn
-            loops.append(users[index].loop)
-        }
-        return loops
-    }
-
-    fileprivate mutating func advance(to instant: Int64) -> RunLoop.ManualClock.Steps {
-        now = instant
-        let due = users.filter { $0.limit.map { $0 <= instant } ?? false }
-        return RunLoop.ManualClock.Steps(wake: due.map(\.loop), observers: presentObservers)
-    }
-
-    /// The earliest deadline, when every loop waits and none has been woken; nil otherwise, and when none has a deadline.
-    fileprivate var commonDeadline: Int64? {
-        var earliest = Int64.max
-        for user in users {
-            guard let limit = user.limit, user.loop.waker.isUndisturbed else { return nil }
-            earliest = min(earliest, limit)
-        }
-        return earliest == .max ? nil : earliest
     }
 }
