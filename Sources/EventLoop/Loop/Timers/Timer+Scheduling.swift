@@ -60,12 +60,11 @@ extension RunLoop.Timer {
     /// When the timer fires next; `.distantFuture` once it is invalid. While the handler runs, the date that is being fired; an `onDemand` timer
     /// has none then until one is set.
     ///
-    /// Setting it moves the timer and restarts a repeating timer's grid. A date in the past reads back as it was set, means the next
-    /// pass, and starts the grid at the present of the timer's loop. While the timer is in no loop, the present is that of the calling thread's
-    /// loop, or real time if the thread has none; if that is ahead of the time of the loop that the timer joins, as `ManualClock` allows, that
-    /// loop compares the date with its own time again. A date that is set in the timer's own handler is kept, but a timer that fires once ends with
-    /// its callout. Reaches a sleeping loop at once. O(1) on the owning thread for a later date, O(log n) for an earlier one.
-    /// Thread-safe. See `CFRunLoopTimerSetNextFireDate`.
+    /// Setting it moves the timer and restarts a repeating timer's grid. A date in the past reads back as it was set, means the next pass, and starts
+    /// the grid at the present of the timer's loop. While the timer is in no loop, the present is that of the calling thread's loop, or real time if
+    /// the thread has none. A loop that the timer joins and whose `ManualClock` is behind compares the date with its own time again. A date that is
+    /// set in the timer's own handler is kept, but a timer that fires once ends with its callout. Reaches a sleeping loop at once. O(1) on the owning
+    /// thread for a later date, O(log n) for an earlier one. Thread-safe. See `CFRunLoopTimerSetNextFireDate`.
     public var nextFire: RunLoop.Instant {
         get { isValid ? RunLoop.Instant(nanoseconds: dateAsSet(date.load(ordering: .acquiring))) : .distantFuture }
         set {
@@ -108,9 +107,8 @@ extension RunLoop.Timer {
     public var tolerance: Swift.Duration {
         get { .nanoseconds(toleranceNanoseconds) }
         set {
-            let honoured = Self.honoured(newValue.saturatedNanoseconds, interval: intervalNanoseconds)
             // In this order, as `setDate`.
-            toleranceNanoseconds = honoured
+            toleranceNanoseconds = Self.honoured(newValue.saturatedNanoseconds, interval: intervalNanoseconds)
             let loopID = state.latest.loopID
             if loopID == 0 { return }
             if loopID != LoopID.current { return submitRedate(loopID) }
