@@ -1,8 +1,6 @@
-// Lifecycle of the thread: started with the first job, detached, and there until the process ends, or until a job ends it: then its exit handler
-// (a pthread key) starts another one.
+// Lifecycle of the thread: started with the first job, detached, and there until the process ends, or until a job ends it and another one is started.
 
 internal import CPlatform
-internal import EventLoopLibC
 
 /// The one thread of the process that runs the jobs of ended loops (rule 15.9), which cannot be refused: their tasks would wait for ever. It goes
 /// from loop to loop and takes what each has queued, so that the order of a loop's jobs is kept across its end.
@@ -10,8 +8,6 @@ enum OrphanedJobExecutor {
     private struct State: Sendable {
         /// Ended loops that have jobs; each once.
         var loops: [RunLoop] = []
-        /// The loop whose jobs the thread runs.
-        var current: RunLoop?
         var hasThread = false
         /// The thread waits for it while there are no jobs.
         var latch: Latch?
@@ -30,7 +26,7 @@ enum OrphanedJobExecutor {
     }
 
     static func hold() {
-        _ = (fresh.hasThread, exitKey)
+        _ = fresh.hasThread
         _ = state.lockValue()
     }
 
@@ -50,16 +46,12 @@ enum OrphanedJobExecutor {
     private static func runJobs() { /* DOES CALLOUT */
         cplatform_name_this_thread("ended loops")
         blockSignals()
-        pthread_setspecific(exitKey, processMark)
         while true {  // ends: with the process, or inside a job
             let latch = Latch()
             let next = state.withLock { state -> RunLoop? in
-                if state.loops.isEmpty {
-                    state.latch = latch
-                } else {
-                    state.current = state.loops.removeFirst()
-                }
-                return state.current
+                if !state.loops.isEmpty { return state.loops.removeFirst() }
+                state.latch = latch
+                return nil
             }
             if let next { runJobs(of: next) } else { _ = latch.wait(until: nil) }
         }
@@ -67,6 +59,7 @@ enum OrphanedJobExecutor {
 
     private static func runJobs(of loop: RunLoop) { /* DOES CALLOUT */
         loop.shared.preconditionOurs()
+        CallInProgress.begin(by: loop) { jobHasEndedThread(of: loop) }
         LoopID.adopted = loop.id
         loop.shared.withLock { $0.jobs.swapJobs(with: &loop.owned.jobs.batch, loop.common) }
         while let job = loop.owned.jobs.next() {  // ends: each iteration removes one
@@ -75,31 +68,15 @@ enum OrphanedJobExecutor {
             loop.shared.preconditionOurs()
         }
         LoopID.adopted = 0
-        // The caller holds the loop.
-        state.withLock { $0.current = nil }
+        CallInProgress.end(by: loop)
     }
 
-    /// Its value on the thread says which process the thread was started in; it is not nil, so that the handler is called there.
-    private static let exitKey: pthread_key_t = {
-        var key = pthread_key_t()
-        let code = pthread_key_create(&key) { pointer in
-            let mark: UnsafeMutableRawPointer? = pointer
-            OrphanedJobExecutor.threadWillEnd(mark)
-        }
-        precondition(code == 0, "pthread_key_create: \(code)")
-        return key
-    }()
-
-    private static var processMark: UnsafeMutableRawPointer? { UnsafeMutableRawPointer(bitPattern: Int(ProcessMark().number) + 1) }
-
-    /// A job ends the thread. Another thread runs the other jobs.
-    private static func threadWillEnd(_ mark: UnsafeMutableRawPointer?) {
+    /// Another thread runs the other jobs. In a child that a job has forked, they are those of the parent's thread.
+    private static func jobHasEndedThread(of loop: RunLoop) {
         LoopID.adopted = 0
-        // In a child that a job has forked, the jobs are those of the child's own thread for them.
-        guard mark == processMark else { return }
-        guard let current = state.withLock({ $0.current.take() }) else { return }
+        guard loop.isOurs else { return }
         // The loop is adopted already for jobs that came meanwhile.
-        if current.shared.withLock({ $0.jobs.putBack(&current.owned.jobs.batch, current.common) }) { adopt(current) }
+        if loop.shared.withLock({ $0.jobs.putBack(&loop.owned.jobs.batch, loop.common) }) { adopt(loop) }
         start()
     }
 }
