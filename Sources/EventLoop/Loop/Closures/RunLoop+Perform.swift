@@ -52,14 +52,13 @@ extension RunLoop {
     ) -> Bool {
         let posted = RecordedPosts.present
         let ticket = ticket ?? (modes.count > 1 ? WorkTicket() : nil)
-        let sequence =
-            shared.withLockIfOwn { shared -> UInt64? in
-                if shared.phase != .open { return nil }
-                let item = WorkItem(sequence: shared.nextWork(), body: body, site: site, ticket: ticket)
-                modeTable.enqueueLocked(item, modes, kind)
-                return item.sequence
-            } ?? nil
-        guard let sequence else { return false }
+        let queued = shared.withLockIfOwn { shared -> UInt64? in
+            if shared.phase != .open { return nil }
+            let item = WorkItem(sequence: shared.nextWork(), body: body, site: site, ticket: ticket)
+            modeTable.enqueueLocked(item, modes, kind)
+            return item.sequence
+        }
+        guard let sequence = queued ?? nil else { return false }
         if posted != 0 { RecordedPosts.record(to: id, FlowKey.closure(sequence), at: posted) }
         if kind == .block { waker.mark(.blocks) } else if !modes.isEmpty { notify(.performs) }
         return true
@@ -179,7 +178,13 @@ extension RunLoop {
         owned.pending.subtract(.blocks)
         var batch = WorkQueue()
         swap(&batch, &owned.spareBlocks)
-        let hasMore = shared.withLock { _ in takeBlocksLocked(mode, &batch) }
+        let hasMore = shared.withLock { _ in
+            mode.takePlainBlocksLocked(into: &batch)
+            let isCommon = mode.isCommon.load(ordering: .relaxed)
+            if isCommon && batch.isEmpty { common.takePlainBlocksLocked(into: &batch) }
+            // Whether there is more than can be taken by exchanging two queues.
+            return !mode.isEmptyLocked(.block) || (isCommon && !common.isEmptyLocked(.block))
+        }
         if hasMore { takeMoreBlocks(mode, &batch) }
         if hasPendingWork { carryOutPendingChanges(mode) }
         let isPerformed = !batch.isEmpty
@@ -194,15 +199,7 @@ extension RunLoop {
         return isPerformed
     }
 
-    /// True if there is more than can be taken by exchanging two queues.
-    private func takeBlocksLocked(_ mode: ModeState, _ batch: inout WorkQueue) -> Bool {
-        mode.takePlainBlocksLocked(into: &batch)
-        let isCommon = mode.isCommon.load(ordering: .relaxed)
-        if isCommon && batch.isEmpty { common.takePlainBlocksLocked(into: &batch) }
-        return !mode.isEmptyLocked(.block) || (isCommon && !common.isEmptyLocked(.block))
-    }
-
-    /// Adds the blocks for the common modes and those with a ticket. Only so many at a time under the lock, which others wait for.
+    /// Adds the blocks for the common modes and those with a ticket, one at a time under the lock, which others wait for.
     @inline(never)
     private func takeMoreBlocks(_ mode: ModeState, _ batch: inout WorkQueue) {
         let isCommon = mode.isCommon.load(ordering: .acquiring)
@@ -212,18 +209,10 @@ extension RunLoop {
             return shared.lastWork
         }
         while !plain.isEmpty { batch.append(plain.popFirst()) }  // ends: each iteration removes one
-        var taken: [WorkItem] = []
-        repeat {  // ends: what is queued from here on has a later sequence number
-            taken.removeAll(keepingCapacity: true)
-            shared.withLock { shared in
-                while taken.count < 64,  // ends: each iteration removes one
-                    let item = modeTable.popTicketedLocked(mode, isCommon: isCommon, .block, before: last + 1)
-                {
-                    taken.append(item)
-                }
-            }
-            for item in taken { batch.append(item) }
-        } while !taken.isEmpty
+        // Ends: what is queued from here on has a later sequence number.
+        while let item = shared.withLock({ _ in modeTable.popTicketedLocked(mode, isCommon: isCommon, .block, before: last + 1) }) {
+            batch.append(item)
+        }
         batch.sort { $0.sequence < $1.sequence }
     }
 }

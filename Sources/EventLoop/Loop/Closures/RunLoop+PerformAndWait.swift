@@ -39,7 +39,7 @@ extension RunLoop {
         // The request releases the closure before it opens its latch, so the closure does not outlive this call.
         // SAFETY: the closure's value is sent, and has come here only.
         nonisolated(unsafe) let value = try withoutActuallyEscaping(body) { body -> R in
-            let context = contextOfClosure(body)
+            let context = ClosureWords(body: body).context
             let request = PerformRequest(body)
             guard enqueueClosure(.perform, modes, { request.perform() }, CreationSite(file, line), request) else {
                 request.withdraw()
@@ -94,15 +94,14 @@ extension RunLoop {
     }
 }
 
-/// The object with the values that a closure has captured.
-private func contextOfClosure<R>(_ body: @escaping @Sendable () throws -> sending R) -> UnsafeMutableRawPointer? {
-    // A function, and the context.
-    withUnsafeBytes(of: ClosureWords(body: body)) { $0.load(fromByteOffset: MemoryLayout<UInt>.size, as: UnsafeMutableRawPointer?.self) }
-}
-
-/// A closure in a struct: one that is passed as a generic value is wrapped in another closure.
+/// A closure, a function and its context, in a struct: one that is passed as a generic value is wrapped in another closure.
 private struct ClosureWords<R> {
     let body: @Sendable () throws -> sending R
+
+    /// The object with the values that the closure has captured.
+    var context: UnsafeMutableRawPointer? {
+        withUnsafeBytes(of: self) { $0.load(fromByteOffset: MemoryLayout<UInt>.size, as: UnsafeMutableRawPointer?.self) }
+    }
 }
 
 /// A closure that a thread waits for: performed once, or withdrawn, or dropped with its loop.
