@@ -76,7 +76,7 @@ inline endRun(level) {
     atomic { word = stopWord[level - 1]; stopWord[level - 1] = idle };
 #ifndef FAULT_DROP_LATE
     if
-    :: (word & isSticky) && level == 1 -> pendingStop = true    /* RunLoop+Running.swift: passOnStickyStop */
+    :: (word & isSticky) && level == 1 -> pendingStop = true    /* RunLoop+Running.swift: run */
     :: (word & isSticky) && level == 2 ->
         atomic { stopWord[0] = stopWord[0] | stopRequested | isSticky }    /* RunFrame.swift: requestStop */
     :: else

@@ -42,7 +42,7 @@ extension RunLoop {
         finishPendingEnds(mode)
         if handledSource && frame.owned.returnsAfterSource { return .handledSource }
         if runs.takeStop(frame) { return .stopped }
-        if frame.owned.pollsOnly || limitHasPassed(frame) { return .timedOut }
+        if frame.owned.pollsOnly || (frame.owned.limit != .max && frame.owned.limit <= now().nanoseconds) { return .timedOut }
         if !isEmpty(mode) { return nil }
         // Another thread may have ended the mode's last item since: its last callout comes before the run's end.
         finishPendingEnds(mode)

@@ -60,7 +60,7 @@ extension RunLoop {
         preconditionOnLoop(call)
         if runsAreUnusual.load(ordering: .relaxed), !prepareUnusualRun(name) { return nil }
         let depth = runs.depth
-        if depth == 0 { return (runs.pushOutermost(), SuspendedRun()) }
+        if depth == 0 { return (runs.pushOutermost(), (wasWoken: false, isInWait: false)) }
         precondition(
             depth < Self.deepestRun,
             "\(call) was called inside \(Self.deepestRun) runs of the same loop: a handler that runs its loop must return before so many are nested"
@@ -72,10 +72,11 @@ extension RunLoop {
     private func run(_ frame: RunFrame, _ name: Mode, _ limit: Int64, _ returnsAfterSource: Bool, _ outer: SuspendedRun) -> RunResult
     { /* DOES CALLOUT */
         let result = runIfNotEmpty(frame, name, limit, returnsAfterSource)
-        if runs.pop(frame) { passOnStickyStop() }
-        if outer.contains(.wasWoken) { owned.pending.formUnion(.wake) }
+        // A sticky stop that came too late for this run is for the one around it, or is kept (rule 1.9).
+        if runs.pop(frame), runs.requestStop(sticky: true) { waker.wakeUp() }
+        if outer.wasWoken { owned.pending.formUnion(.wake) }
         if runsAreUnusual.load(ordering: .relaxed) { finishUnusualRun() }
-        if outer.contains(.isInWait) { resumeWait() }
+        if outer.isInWait { resumeWait() }
         return result
     }
 
@@ -88,22 +89,21 @@ extension RunLoop {
             finishEndsWithoutPass()
             return finishWithoutPass(name, nil)
         }
-        return mode.use {
-            isEmpty($0) && isEmptyAfterPendingEnds($0) ? finishWithoutPass(name, $0) : runMode(frame, $0, limit, returnsAfterSource)
+        return mode.use { mode in
+            if isEmpty(mode) {
+                finishEndsWithoutPass()
+                if isEmpty(mode) { return finishWithoutPass(name, mode) }
+            }
+            return runMode(frame, mode, limit, returnsAfterSource)
         }
     }
 
     /// Makes the last callouts of what other threads have ended, as the end of a pass does, for a run that makes no pass.
+    @inline(never)
     private func finishEndsWithoutPass() { /* DOES CALLOUT */
         guard hasPendingWork || !owned.ended.isEmpty else { return }
         applyChanges()
         finishItems()
-    }
-
-    @inline(never)
-    private func isEmptyAfterPendingEnds(_ mode: ModeState) -> Bool { /* DOES CALLOUT */
-        finishEndsWithoutPass()
-        return isEmpty(mode)
     }
 
     @inline(__always)
@@ -145,38 +145,27 @@ extension RunLoop {
         common.population > 0 || !owned.jobs.batch.isEmpty || !common.performing.isEmpty || servesMainQueue
     }
 
-    /// What the run around a nested one gets back at the end of the nested one.
-    private struct SuspendedRun: OptionSet {
-        let rawValue: UInt8
-        /// It has been woken and has not noticed yet: that wake-up is not the nested run's to drop.
-        static let wasWoken = SuspendedRun(rawValue: 1 << 0)
-        /// It is asleep: the nested run begins in a callback of a C library, inside the wait.
-        static let isInWait = SuspendedRun(rawValue: 1 << 1)
-    }
+    /// What the run around a nested one gets back at its end. `wasWoken`: it has been woken and has not noticed yet; that wake-up is not the nested
+    /// run's to drop. `isInWait`: it is asleep, and the nested run begins in a callback of a C library, inside the wait.
+    private typealias SuspendedRun = (wasWoken: Bool, isInWait: Bool)
 
     /// A nested run begins. Items that the run around it has taken and not reached go back to the queues, so that the new run finds them. The
     /// runs further out have given theirs back when that one began.
     private func suspendOuterRun() -> SuspendedRun {
-        runs.innermostFrame.use { returnUnserved(of: $0) }
-        if waker.untaken.contains(.wake) { owned.pending.formUnion(.wake) }
-        var outer: SuspendedRun = owned.pending.contains(.wake) ? .wasWoken : SuspendedRun()
-        if !waker.isWorking {
-            suspendWait()
-            outer.insert(.isInWait)
+        runs.innermostFrame.use { outer in
+            outer.owned.lostItsBatch = true
+            // The kernel reports level-triggered sources again. Edges stay for the next pass, of whichever run.
+            outer.owned.modeReference?.use { $0.owned.pollerReference?.use { $0.dropLevelTriggered() } }
+            if outer.owned.signals.hasRest || outer.owned.timers.hasRest { returnUnserved(of: outer) }
         }
-        return outer
-    }
-
-    @inline(__always)
-    private func returnUnserved(of outer: RunFrame) {
-        outer.owned.lostItsBatch = true
-        // The kernel reports level-triggered sources again. Edges stay for the next pass, of whichever run.
-        outer.owned.modeReference?.use { $0.owned.pollerReference?.use { $0.dropLevelTriggered() } }
-        if outer.owned.signals.hasRest || outer.owned.timers.hasRest { returnUnservedItems(of: outer) }
+        if waker.untaken.contains(.wake) { owned.pending.formUnion(.wake) }
+        let isInWait = !waker.isWorking
+        if isInWait { suspendWait() }
+        return (wasWoken: owned.pending.contains(.wake), isInWait: isInWait)
     }
 
     @inline(never)
-    private func returnUnservedItems(of outer: RunFrame) {
+    private func returnUnserved(of outer: RunFrame) {
         if outer.owned.signals.hasRest { requeue(outer.owned.signals.rest, in: outer.mode) }
         if outer.owned.timers.hasRest { for timer in outer.owned.timers.rest { putBack(timer) } }
     }
@@ -198,16 +187,9 @@ extension RunLoop {
         carryOutPendingEnds()
     }
 
-    @inline(__always)
-    func limitHasPassed(_ frame: RunFrame) -> Bool {
-        frame.owned.limit != .max && frame.owned.limit <= now().nanoseconds
-    }
-
     /// Whether nothing in `mode` could ever happen. Observers never count.
     @inline(__always)
-    func isEmpty(_ mode: ModeState) -> Bool {
-        mode.population <= 0 && isEmptySlowly(mode)
-    }
+    func isEmpty(_ mode: ModeState) -> Bool { mode.population <= 0 && isEmptySlowly(mode) }
 
     @inline(never)
     private func isEmptySlowly(_ mode: ModeState) -> Bool {
@@ -244,11 +226,5 @@ extension RunLoop {
         guard isOurs else { return }
         // A stop that waits for the next run is a reason for a host to make it.
         if runs.requestStop(sticky: sticky) || (sticky && waker.isHosted) { waker.wakeUp() }
-    }
-
-    /// A run has ended with a sticky stop that came too late for it (rule 1.9).
-    @inline(never)
-    func passOnStickyStop() {
-        if runs.requestStop(sticky: true) { waker.wakeUp() }
     }
 }
