@@ -1,20 +1,18 @@
 // The modes of a loop that another loop drives.
 //
-// Lifecycle of the outer set: made by `RunLoop.hosted`, closed by `HostedMode.close`, at the latest when the last reference goes.
+// Lifecycle of the outer set: made by `RunLoop.hosted`, closed by `HostedMode.closeSet`, at the latest when the last reference goes.
 
 internal import CPlatform
 internal import EventLoopLibC
 import Synchronization
 
-/// A mode that a host drives, and the set that the host watches.
-///
-/// Referred to by its loop until the mode is hosted no more, and by the `HostedLoop`, whose `descriptor` must not become another file's
-/// number while the host may watch it.
+/// A mode that a host drives, and the set that the host watches. Held by its loop until the mode is hosted no more, and by the `HostedLoop`, whose
+/// `descriptor` must not become another file's number while the host may watch it.
 final class HostedMode: @unchecked Sendable {
     // SAFETY: touched on the loop's thread only; the last reference may be released on any.
 
     let mode: ModeState
-    /// -1 after `close`.
+    /// -1 after `closeSet`.
     private(set) var descriptor: Int32
     /// The mode is hosted no more.
     var isOver = false
@@ -50,14 +48,10 @@ struct Hosting {
     func contains(_ modeIndex: Int) -> Bool { modes.contains { $0.mode.index == modeIndex } }
 }
 
-// MARK: - The sleep of a loop that another loop drives
-
-// The host sleeps in place of this loop, on an epoll set that contains the set of the mode's base (decision 29). Tests/Models/hosted.pml checks every
-// interleaving.
+// The sleep of a loop that another loop drives: the host sleeps in its place, on an epoll set that contains the set of the mode's base (decision 29).
+// Tests/Models/hosted.pml checks every interleaving.
 
 extension RunLoop {
-    // MARK: Beginning and end
-
     func beginHosting(_ name: Mode) throws(SourceError) -> HostedMode { /* DOES CALLOUT */
         let mode = shared.withLock { $0.modes.makeLocked(name) }
         precondition(
@@ -81,32 +75,24 @@ extension RunLoop {
         return hosted
     }
 
-    func endHosting(_ hosted: HostedMode) {
-        hosted.isOver = true
-        hosted.mode.owned.poller?.leaveOuterSet()
-        hosted.closeSet()
-        owned.hosting.modes.removeAll { $0 === hosted }
-        hosted.stepRequest = nil
+    func endHosting(_ hosted: HostedMode) { /* DOES CALLOUT */
         let wasBetweenSteps = owned.hosting.isBetweenSteps
-        wakeInHost()
-        if owned.hosting.isEmpty {
-            waker.setHosted(false)
-            updateRunsAreUnusual()
-        } else if wasBetweenSteps {
-            sleepInHost()
-        }
+        leaveHost(of: hosted)
+        hosted.closeSet()
+        hosted.stepRequest = nil
+        updateRunsAreUnusual()
+        if wasBetweenSteps { sleepInHost() }
     }
 
     /// The loop ends. The hosts' descriptors stay open: their numbers must not become another file's while the hosts watch them.
-    func endHosting() {
-        if owned.hosting.isEmpty { return }
+    func endHosting() { for hosted in owned.hosting.modes { leaveHost(of: hosted) } }
+
+    private func leaveHost(of hosted: HostedMode) {
+        hosted.isOver = true
+        hosted.mode.owned.poller?.leaveOuterSet()
+        owned.hosting.modes.removeAll { $0 === hosted }
         wakeInHost()
-        for hosted in owned.hosting.modes {
-            hosted.isOver = true
-            hosted.mode.owned.poller?.leaveOuterSet()
-        }
-        owned.hosting.modes = []
-        waker.setHosted(false)
+        if owned.hosting.isEmpty { waker.setHosted(false) }
     }
 
     // MARK: Runs
@@ -254,8 +240,6 @@ extension RunLoop {
         defer { if isOwed { owned.pending.formUnion(.wake) } }
         return hasPendingWork && isReasonPending(mode)
     }
-
-    // MARK: Deadlines
 
     /// When a timer or a guest loop of the mode is due.
     private func nextWake(_ mode: ModeState) -> Int64 {
