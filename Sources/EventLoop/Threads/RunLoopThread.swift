@@ -72,7 +72,8 @@ public final class RunLoopThread: Sendable {
     /// shortens the wait, and never lengthens it. Thread-safe.
     public func stop(drainingFor limit: Duration) {
         // The thread itself shortens the limit, so that several calls leave the shortest. Refused if there is nothing to drain any more.
-        runLoop.performIfPossible { [life] in life.shortenDraining(to: limit) }
+        let shorten: @Sendable () -> Void = { [life] in life.shortenDraining(to: limit) }
+        _ = runLoop.enqueueClosure(.perform, RunLoop.Mode.onlyCommon, shorten, CreationSite(#fileID, #line))
         stop()
     }
 

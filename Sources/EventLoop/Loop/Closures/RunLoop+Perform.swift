@@ -46,7 +46,7 @@ extension RunLoop {
         return enqueueClosure(.perform, modes, { body(parcel.take()) }, site) || refuseClosure(site)
     }
 
-    /// Queues a closure. A perform wakes the loop. `ticket`: of somebody who waits for it. False when the loop takes no more.
+    /// Queues a closure. A perform wakes the loop. `ticket`: of somebody who waits for it. False when the loop takes no more, which is not reported.
     func enqueueClosure(
         _ kind: ClosureKind, _ modes: [Mode], _ body: @escaping @Sendable () -> Void, _ site: CreationSite, _ ticket: WorkTicket? = nil
     ) -> Bool {

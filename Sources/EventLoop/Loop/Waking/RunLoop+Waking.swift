@@ -1,6 +1,4 @@
 extension RunLoop {
-    // MARK: Any thread
-
     /// Has a sleeping loop make another pass; a loop that works is not interrupted. Calls before the loop takes the wake-up coalesce.
     ///
     /// Any thread, and any signal handler: it takes no lock, allocates nothing, keeps errno. One system call when the loop sleeps, none
@@ -34,15 +32,11 @@ extension RunLoop {
     /// to be called waits for the next step: the caller may hold a lock.
     @inline(__always)
     func didChangeSleep(callsOut: Bool = false) { /* DOES CALLOUT, if `callsOut` */
-        if !waker.isWorking { changeSleepInHost(callsOut: callsOut) }
-    }
-
-    @inline(never)
-    private func changeSleepInHost(callsOut: Bool) { /* DOES CALLOUT, if `callsOut` */
-        if isCalledByHost { sleepInHost(callsOut: callsOut) }
+        if !waker.isWorking && isCalledByHost { sleepInHost(callsOut: callsOut) }
     }
 
     /// Whether the caller is the host's code between two steps, and not a C library's callback inside the wait of the innermost run.
+    @inline(never)
     private var isCalledByHost: Bool {
         guard owned.hosting.isBetweenSteps else { return false }
         let modeIndex = runs.modeIndex

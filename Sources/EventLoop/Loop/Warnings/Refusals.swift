@@ -1,14 +1,6 @@
 // Reports refused items and closures, because callers may ignore the results of `add` and `perform`.
 
 extension RunLoop {
-    /// `performIfPossible` is `perform` for a caller to whom a refusal is no mistake.
-    @discardableResult
-    func performIfPossible(
-        inModes modes: [Mode] = Mode.onlyCommon, file: StaticString = #fileID, line: UInt = #line, _ body: @escaping @Sendable () -> Void
-    ) -> Bool {
-        enqueueClosure(.perform, modes, body, CreationSite(file, line))
-    }
-
     /// Returns false, the result of a call whose closure the loop does not take.
     @inline(never)
     func refuseClosure(_ site: CreationSite) -> Bool { /* DOES CALLOUT */
@@ -45,7 +37,8 @@ extension RunLoop {
         let reason: String
         if !isValid {
             reason = "it is invalid; \(item == "a timer" ? "a timer that fires once is invalid after it has fired; " : "")make a new one"
-        } else if isValidLoop {
+        } else if shared.withLock({ $0.phase != .ended }) {
+            // Under the lock, as `add` decides: `hasEnded` is set a little later.
             reason = "it is in \(holder); remove it there first, or make one for each loop"
         } else if isRefusalLikelyMistake {
             reason = "\(reasonForRefusal); check the result of add, or keep the thread alive"
@@ -55,9 +48,6 @@ extension RunLoop {
         Warnings.report(.refusedItem, label: label, site: site, "\(item) was not added to a run loop, because \(reason)")
         return false
     }
-
-    /// Under the lock, as `add` decides: `hasEnded` is set a little later.
-    private var isValidLoop: Bool { shared.withLock { $0.phase != .ended } }
 
     /// Whether the loop's `RunLoopThread` was stopped. A precondition failure for a loop of the parent process.
     var wasToldToEnd: Bool { shared.withLock { $0.drain.isRequested } }
