@@ -25,7 +25,8 @@ extension RunLoop {
 
         let mustNotSleep = handledSource || frame.owned.pollsOnly
         var ready = Ready()
-        if mustNotSleep || observesSleep(mode) { ready = findReady(frame, mode) }  // 5
+        // If nobody observes steps 6 and 8, asking first and then waiting looks the same as one wait.
+        if mustNotSleep || mode.observed.intersects([.beforeWaiting, .afterWaiting]) { ready = findReady(frame, mode) }  // 5
         if !mustNotSleep && ready.isEmpty {
             notifyObservers(.beforeWaiting, in: mode)  // 6
             ready = sleep(frame, mode)  // 7

@@ -28,8 +28,7 @@ struct Attention: OptionSet {
     /// The bits that stand for entries of queues.
     static let queues: Attention = [.changes, .signals, .blocks, .performs, .finishing, .jobs, .messages]
 
-    // Each step tests its own bits only, so that a signal for step 4 does not slow the other steps.
-    /// Bits that every step tests, because they may concern any of them.
+    // Each step tests its own bits only, so that a signal for step 4 does not slow the other steps; and these, which may concern any of them.
     private static let unspecific: Attention = [.recheckQueues, .observers]
     static let forPass: Attention = [.wake, .changes, .finishing, .observed, .unspecific]
     static let forBlocks: Attention = [.jobs, .blocks, .unspecific]
@@ -44,11 +43,9 @@ struct Attention: OptionSet {
     var hasEvents: Bool { !isDisjoint(with: .forEvents) }
 }
 
-// MARK: - The owner's pending work
-
 extension RunLoop {
-    /// Whether any bit is set that the owner has not handled. Most steps of most passes test this and do nothing else. What they do
-    /// otherwise is out of line, because a short way to the kernel and back is a fast one.
+    /// Whether any bit is set that the owner has not handled. Most steps of most passes test this and do nothing else. What they do otherwise is out
+    /// of line, because a short way to the kernel and back is a fast one.
     @inline(__always)
     var hasPendingWork: Bool { !waker.untaken.union(owned.pending).isEmpty }
 
@@ -141,8 +138,6 @@ extension RunLoop {
         if owned.pending.contains(.changes) { applyChanges() }
         if owned.pending.contains(.finishing) { finishItems() }
     }
-
-    // MARK: Whether the owner may sleep
 
     /// Whether there is something to do in this mode now. The owner asks after `Waker.beginSleep`.
     @inline(__always)

@@ -15,11 +15,6 @@ extension RunLoop {
     /// The kinds of events that step 9 can choose from. One byte, which is passed from step to step.
     typealias Ready = Poller.WaitResult
 
-    /// Whether a mode has observers of steps 6 and 8. Without one, asking first and then waiting looks the same as one wait.
-    func observesSleep(_ mode: ModeState) -> Bool {
-        mode.observed.intersects([.beforeWaiting, .afterWaiting])
-    }
-
     /// Step 5. Calls out only to guest loops, and to C libraries that have events on the mode's base.
     @inline(__always)
     func findReady(_ frame: RunFrame, _ mode: ModeState) -> Ready { /* DOES CALLOUT */
@@ -42,8 +37,7 @@ extension RunLoop {
         guard preparePoller(mode, mayStayWithout: true) else {
             // The mode needs no base, or it cannot have one that watches everything.
             let lacksBase = mode.owned.pollerReference == nil ? mayHaveWatches(mode) : servesMainQueue(in: mode)
-            if !lacksBase { return messages }
-            return findReadyWithoutPoller(mode).union(messages)
+            return lacksBase ? findReadyWithoutPoller(mode).union(messages) : messages
         }
         return mode.owned.pollerReference!.use { ready(after: $0.poll(), $0) }.union(messages)
     }
