@@ -64,9 +64,7 @@ public final class RunLoop: Sendable {
         shared = LockedLoop(LoopShared(modeTable))
     }
 
-    deinit {
-        assert(runs.depth == 0, "a loop ends outside its runs")
-    }
+    deinit { assert(runs.depth == 0, "a loop ends outside its runs") }
 
     /// The kernel's id of the owning thread; zero where threads have no such id. Any thread.
     package var threadID: Int32 { isMainLoop ? cplatform_main_thread_id() : adoptedBy.load(ordering: .relaxed) }

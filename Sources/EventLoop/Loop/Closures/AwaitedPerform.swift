@@ -65,9 +65,7 @@ import Synchronization
         fail(CancellationError(), in: .cancelled)
     }
 
-    override func workWasDropped() {
-        if move(from: .waiting, to: .dropped) { fail(RunLoopEnded(), in: .dropped) }
-    }
+    override func workWasDropped() { if move(from: .waiting, to: .dropped) { fail(RunLoopEnded(), in: .dropped) } }
 
     override func workWasAbandoned() {
         // Nil if the task was resumed: code that its executor runs at once may end the thread.

@@ -3,18 +3,14 @@
 extension RunLoop: SerialExecutor, TaskExecutor {
     /// Called by the Swift runtime: has the loop run a job of an actor, or of a task that prefers the loop. Thread-safe; no system call and
     /// in steady state no allocation when the loop is working, one system call when it sleeps. Traps in a child process, for an inherited loop.
-    public func enqueue(_ job: consuming ExecutorJob) {
-        enqueueJob(QueuedJob(job: UnownedJob(job), isPreference: false))
-    }
+    public func enqueue(_ job: consuming ExecutorJob) { enqueueJob(QueuedJob(job: UnownedJob(job), isPreference: false)) }
 
     // The runtime calls a different witness for each protocol. Without this one, a task that prefers the loop would go through the queue for each
     // nonisolated function.
     #if compiler(>=6.0) && compiler(<6.5)
     /// Called by the Swift runtime: as `enqueue`, for code of a task that prefers the loop, outside any actor.
     @_implements(TaskExecutor,enqueue(_:))
-    public func _enqueuePreferring(_ job: consuming ExecutorJob) {
-        enqueueJob(QueuedJob(job: UnownedJob(job), isPreference: true))
-    }
+    public func _enqueuePreferring(_ job: consuming ExecutorJob) { enqueueJob(QueuedJob(job: UnownedJob(job), isPreference: true)) }
     #endif
 
     /// The value that an actor on this loop returns from `unownedExecutor`. It does not hold the loop.

@@ -166,9 +166,7 @@ extension RunLoop {
     /// next point. True when there was a block.
     @inline(__always)
     @discardableResult
-    func performBlocks(in mode: ModeState) -> Bool { /* DOES CALLOUT */
-        hasWork(.forBlocks) && performQueuedBlocks(in: mode)
-    }
+    func performBlocks(in mode: ModeState) -> Bool { /* DOES CALLOUT */ hasWork(.forBlocks) && performQueuedBlocks(in: mode) }
 
     @inline(never)
     private func performQueuedBlocks(in mode: ModeState) -> Bool { /* DOES CALLOUT */

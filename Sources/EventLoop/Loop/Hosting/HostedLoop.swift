@@ -30,9 +30,7 @@ extension RunLoop {
 
         init(_ loop: RunLoop, _ hosted: HostedMode) { (self.loop, self.hosted) = (loop, hosted) }
 
-        deinit {
-            if !hosted.isOver && loop.isCurrent { loop.endHosting(hosted) }
-        }
+        deinit { if !hosted.isOver && loop.isCurrent { loop.endHosting(hosted) } }
 
         /// Readable whenever `step()` has something to do: a source, a post, a wake-up, a due timer, an event of a C library. Level-triggered;
         /// the host watches it and does nothing else with it. -1 after `invalidate()`.
@@ -94,7 +92,5 @@ extension RunLoop.HostedLoop {
     /// What the loop calls when its own thread queues a job between two steps: a task that a handler of the host resumes, for example. If it
     /// returns true, the host calls `step()` before it sleeps, and `descriptor` does not become readable for the job: no way through the
     /// kernel. It must return false now and then, or the host's descriptors starve. On the owning thread; nil removes it.
-    package func setStepRequest(_ body: (() -> Bool)?) {
-        if !hosted.isOver { hosted.stepRequest = body }
-    }
+    package func setStepRequest(_ body: (() -> Bool)?) { if !hosted.isOver { hosted.stepRequest = body } }
 }

@@ -6,9 +6,7 @@ extension RunLoop: CustomDebugStringConvertible {
     public var debugDescription: String {
         let name = "RunLoop \(id)\(isMainLoop ? " (main)" : "")"
         let present = time.now
-        let body = shared.withLockIfOwn { shared in
-            shared.modes.all.map { describe($0, shared, present) }.joined()
-        }
+        let body = shared.withLockIfOwn { shared in shared.modes.all.map { describe($0, shared, present) }.joined() }
         guard let body else { return name + ", of the parent process" }
         let state =
             !isValid

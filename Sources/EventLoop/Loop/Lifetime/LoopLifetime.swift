@@ -57,9 +57,7 @@ enum LoopLifetime {
     }
 
     /// Ends the calling thread's loop before the thread exits.
-    static func endLoopOfThisThread() { /* DOES CALLOUT */
-        if let pointer = cplatform_current_loop() { end(pointer) }
-    }
+    static func endLoopOfThisThread() { /* DOES CALLOUT */ if let pointer = cplatform_current_loop() { end(pointer) } }
 
     /// "At thread exit, if a key value has a non-NULL destructor pointer, and the thread has a non-NULL value associated with that key ...
     /// the function pointed to is called" (pthread_key_create(3p)).
@@ -86,9 +84,7 @@ enum LoopLifetime {
         let atEnd = loop.use { $0.owned.atEnd.take() }
         cplatform_set_current_loop(0, nil)
         // This thread no longer passes the loop's isolation checks, so the orphaned jobs' thread may.
-        loop.use { loop in
-            if loop.shared.withLock({ $0.jobs.handOver() }) { OrphanedJobExecutor.adopt(loop) }
-        }
+        loop.use { loop in if loop.shared.withLock({ $0.jobs.handOver() }) { OrphanedJobExecutor.adopt(loop) } }
         owned.release()
         atEnd?()
     }
@@ -184,9 +180,7 @@ extension RunLoop {
             if timer.state.exit() { timer.finish() }
         }
         forgetSeenObservers()
-        while let observer = owned.remains.observers.popLast() {
-            if observer.rundown.exit() { observer.finish() }
-        }
+        while let observer = owned.remains.observers.popLast() { if observer.rundown.exit() { observer.finish() } }
         while let (membership, lost) = owned.remains.sources.last {
             if let mode = lost.first {
                 owned.remains.takeLostMode(of: membership)

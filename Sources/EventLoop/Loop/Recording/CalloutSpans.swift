@@ -125,9 +125,7 @@ extension RunLoop {
 
     /// After the call. `isCalled`: there was somebody to call.
     @inline(__always)
-    func closeSpan(_ span: OpenCalloutSpan?, isCalled: Bool = true) {
-        if let span { closeCallout(span, isCalled: isCalled) }
-    }
+    func closeSpan(_ span: OpenCalloutSpan?, isCalled: Bool = true) { if let span { closeCallout(span, isCalled: isCalled) } }
 
     @inline(never)
     func openCallout(_ item: CalloutItem, _ mode: ModeState) -> OpenCalloutSpan? {

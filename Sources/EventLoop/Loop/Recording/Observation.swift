@@ -32,9 +32,7 @@ final class Observation: @unchecked Sendable {
 
     private struct Owned {
         /// Nil while nobody records.
-        var ring: EventRing? {
-            didSet { ringReference = ring.map { Borrowed($0, keptBy: .loop) } }
-        }
+        var ring: EventRing? { didSet { ringReference = ring.map { Borrowed($0, keptBy: .loop) } } }
         /// The same, without a count.
         private(set) var ringReference: Borrowed<EventRing>?
         var findsSlowest = false
@@ -78,14 +76,10 @@ final class Observation: @unchecked Sendable {
     }
 
     @inline(__always)
-    func endWorking() {
-        if isWatchAdopted.load(ordering: .relaxed) { isWorking.store(false, ordering: .sequentiallyConsistent) }
-    }
+    func endWorking() { if isWatchAdopted.load(ordering: .relaxed) { isWorking.store(false, ordering: .sequentiallyConsistent) } }
 
     @inline(never)
-    private func ringAlarm() {
-        if alarm.exchange(false, ordering: .sequentiallyConsistent) { cplatform_ring_alarm() }
-    }
+    private func ringAlarm() { if alarm.exchange(false, ordering: .sequentiallyConsistent) { cplatform_ring_alarm() } }
 
     /// Closes the innermost span, and records it.
     @inline(__always)
@@ -114,9 +108,7 @@ final class Observation: @unchecked Sendable {
     }
 
     /// Closes a pass, if it is in progress.
-    func endPass(_ mark: SpanMark) {
-        if spans.depth > 0 && spans.top.mark == mark.word { close(at: TickClock.ticks) }
-    }
+    func endPass(_ mark: SpanMark) { if spans.depth > 0 && spans.top.mark == mark.word { close(at: TickClock.ticks) } }
 
     @inline(__always)
     func recordSleep(_ mark: SpanMark, from start: UInt64, until end: UInt64) {

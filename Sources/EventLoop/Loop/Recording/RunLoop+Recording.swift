@@ -139,9 +139,7 @@ enum RecordedPosts {
     static func record(to target: UInt64, _ flow: UInt64, at ticks: UInt64) {
         guard LoopID.current != 0 else { return }
         LoopLifetime.withCurrent { loop in
-            loop.owned.observation?.use { observation in
-                observation.ringReference?.use { $0.recordPost(to: target, flow, at: ticks) }
-            }
+            loop.owned.observation?.use { observation in observation.ringReference?.use { $0.recordPost(to: target, flow, at: ticks) } }
         }
     }
 }

@@ -15,9 +15,7 @@ extension RunLoop {
     func callOutToPrepare(_ guest: GuestLoop) -> Int64 { guest.callPrepare() }
 
     @inline(never)
-    func callOutToPort(_ source: Source, upTo last: UInt64, onlyOne: Bool) -> Bool {
-        source.serveMessage(upTo: last, onlyOne: onlyOne)
-    }
+    func callOutToPort(_ source: Source, upTo last: UInt64, onlyOne: Bool) -> Bool { source.serveMessage(upTo: last, onlyOne: onlyOne) }
 
     @inline(never)
     func callOutToTimer(_ timer: Timer) { timer.callHandler() }

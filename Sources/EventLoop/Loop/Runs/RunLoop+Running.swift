@@ -6,9 +6,7 @@ extension RunLoop {
     /// Runs in `.default` until stopped or finished. On the owning thread only; calls out. See `CFRunLoopRun`.
     @available(*, noasync, message: "a run blocks its thread; run the loop on a RunLoopThread or the main thread; tasks call performAsync")
     @discardableResult
-    public func run() -> RunResult { /* DOES CALLOUT */
-        run(.default, limit: .max, returnsAfterSource: false)
-    }
+    public func run() -> RunResult { /* DOES CALLOUT */ run(.default, limit: .max, returnsAfterSource: false) }
 
     /// Runs in `mode` until stopped, finished, or until `deadline`; with `returnAfterSourceHandled`, until a source was handled.
     ///

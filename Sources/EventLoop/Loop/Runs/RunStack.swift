@@ -62,9 +62,7 @@ struct RunStack: ~Copyable, Sendable {
     var hasPendingStop: Bool { pendingStop.load(ordering: .sequentiallyConsistent) }
 
     @inline(__always)
-    borrowing func takePendingStop() -> Bool {
-        hasPendingStop && pendingStop.exchange(false, ordering: .sequentiallyConsistent)
-    }
+    borrowing func takePendingStop() -> Bool { hasPendingStop && pendingStop.exchange(false, ordering: .sequentiallyConsistent) }
 
     // MARK: The owner
 

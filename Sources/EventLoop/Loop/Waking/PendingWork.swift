@@ -123,9 +123,7 @@ extension RunLoop {
     /// Carries out pending changes, and makes the last callouts of items that other threads ended: at the end of a pass, so that a run does
     /// not finish with such a callout outstanding, and between taking performs and performing them.
     @inline(__always)
-    func finishPendingEnds(_ mode: ModeState) { /* DOES CALLOUT */
-        if hasWork(.forEnds) { carryOutPendingEnds(mode) }
-    }
+    func finishPendingEnds(_ mode: ModeState) { /* DOES CALLOUT */ if hasWork(.forEnds) { carryOutPendingEnds(mode) } }
 
     @inline(never)
     private func carryOutPendingEnds(_ mode: ModeState) { /* DOES CALLOUT */

@@ -110,9 +110,7 @@ extension RunLoop {
     /// could report. False when there is none: none is needed, or the process has no descriptors for one.
     @inline(__always)
     func preparePoller(_ mode: ModeState, mayStayWithout: Bool) -> Bool {
-        if let reference = mode.owned.pollerReference, !isMainLoop {
-            return !mayStayWithout || reference.use { $0.watchesAnything }
-        }
+        if let reference = mode.owned.pollerReference, !isMainLoop { return !mayStayWithout || reference.use { $0.watchesAnything } }
         return preparePollerSlowly(mode, mayStayWithout: mayStayWithout)
     }
 

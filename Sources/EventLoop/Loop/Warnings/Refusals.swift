@@ -62,7 +62,5 @@ extension RunLoop {
         }
     }
 
-    private var reasonForRefusal: String {
-        wasToldToEnd ? "the loop's RunLoopThread was stopped" : "the loop has ended with its thread"
-    }
+    private var reasonForRefusal: String { wasToldToEnd ? "the loop's RunLoopThread was stopped" : "the loop has ended with its thread" }
 }
