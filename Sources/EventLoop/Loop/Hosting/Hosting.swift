@@ -54,8 +54,7 @@ struct Hosting {
 extension RunLoop {
     func beginHosting(_ name: Mode) throws(SourceError) -> HostedMode { /* DOES CALLOUT */
         let mode = shared.withLock { $0.modes.makeLocked(name) }
-        precondition(
-            !owned.hosting.contains(mode.index), "mode \"\(name)\" is hosted already; use that HostedLoop, or invalidate it first")
+        precondition(!owned.hosting.contains(mode.index), "mode \"\(name)\" is hosted already; use that HostedLoop, or invalidate it first")
         runs.forEachFrame {
             precondition($0.mode !== mode, "a run of mode \"\(name)\" is in progress; host the mode when the run has ended")
         }
@@ -150,8 +149,7 @@ extension RunLoop {
     }
 
     func updateRunsAreUnusual() {
-        runsAreUnusual.store(
-            hasEnded.load(ordering: .relaxed) || !owned.hosting.isEmpty || owned.observation != nil, ordering: .relaxed)
+        runsAreUnusual.store(hasEnded.load(ordering: .relaxed) || !owned.hosting.isEmpty || owned.observation != nil, ordering: .relaxed)
     }
 
     // MARK: Sleeping

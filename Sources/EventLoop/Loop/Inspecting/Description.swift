@@ -8,40 +8,32 @@ extension RunLoop: CustomDebugStringConvertible {
         let present = time.now
         let body = shared.withLockIfOwn { shared in shared.modes.all.map { describe($0, shared, present) }.joined() }
         guard let body else { return name + ", of the parent process" }
-        let state =
-            !isValid
-            ? "ended"
-            : currentMode.map { "running in \"\($0)\"" + (runDepth > 1 ? ", \(runDepth) deep" : "") + (isWaiting ? ", waiting" : "") }
-                ?? "not running"
-        return "\(name), \(state)\n\(body)"
+        let run = currentMode.map { "running in \"\($0)\"" + (runDepth > 1 ? ", \(runDepth) deep" : "") + (isWaiting ? ", waiting" : "") }
+        return "\(name), \(isValid ? run ?? "not running" : "ended")\n\(body)"
     }
 
     private func describe(_ mode: ModeState, _ shared: borrowing LoopShared, _ present: Instant) -> String {
         var lines: [String] = []
-        for membership in shared.sources.filter({ $0.locked.modes.contains(mode.index) }) {
-            let source = membership.source
+        for source in shared.sources.filter({ $0.locked.modes.contains(mode.index) }).map(\.source) {
             let signaled = (source as? CustomSource)?.isSignaled == true ? ", signaled" : ""
-            lines.append("    \(item(source.typeDescription + signaled, source.label, source.site))\n")
+            lines.append(item(source.typeDescription + signaled, source.label, source.site))
         }
         let timers = shared.timers.filter { $0.isInMode(mode.index) }
-            .sorted { $0.date.load(ordering: .relaxed) < $1.date.load(ordering: .relaxed) }
-        for timer in timers { lines.append("    \(item("timer, " + when(timer, present), timer.label, timer.site))\n") }
-        for observer in mode.locked.observers {
-            lines.append("    \(item("observer of \(observer.activities)", observer.label, observer.site))\n")
+        for timer in timers.sorted(by: { $0.date.load(ordering: .relaxed) < $1.date.load(ordering: .relaxed) }) {
+            lines.append(item("timer, " + when(timer, present), timer.label, timer.site))
         }
+        lines += mode.locked.observers.map { item("observer of \($0.activities)", $0.label, $0.site) }
         let isCommon = mode.isCommon.load(ordering: .acquiring)
         let queuedBlocks = mode.countLocked(.block) + (isCommon ? common.countLocked(.block) : 0)
         let queuedPerforms = mode.countLocked(.perform) + (isCommon ? common.countLocked(.perform) : 0)
-        if queuedBlocks > 0 { lines.append("    queued blocks: \(queuedBlocks)\n") }
-        if queuedPerforms > 0 { lines.append("    queued performs: \(queuedPerforms)\n") }
-        if isCommon && !shared.jobs.isEmpty { lines.append("    queued jobs of actors and tasks: \(shared.jobs.count)\n") }
+        if queuedBlocks > 0 { lines.append("queued blocks: \(queuedBlocks)") }
+        if queuedPerforms > 0 { lines.append("queued performs: \(queuedPerforms)") }
+        if isCommon && !shared.jobs.isEmpty { lines.append("queued jobs of actors and tasks: \(shared.jobs.count)") }
         let alive = mode.population + (isCommon ? common.population : 0)
-        let isMain = servesMainQueue(in: mode)
-        let why =
-            isMain
-            ? "kept alive by the main queue" + (alive > 0 ? " and \(alive) more" : "")
-            : alive > 0 ? "kept alive by \(alive)" : "empty: a run would finish at once"
-        return "  mode \"\(mode.name)\"\(isCommon ? " (common)" : ""), \(why)\n" + lines.joined()
+        var keepers = servesMainQueue(in: mode) ? ["the main queue"] : []
+        if alive > 0 { keepers.append(keepers.isEmpty ? "\(alive)" : "\(alive) more") }
+        let why = keepers.isEmpty ? "empty: a run would finish at once" : "kept alive by " + keepers.joined(separator: " and ")
+        return "  mode \"\(mode.name)\"\(isCommon ? " (common)" : ""), \(why)\n" + lines.map { "    \($0)\n" }.joined()
     }
 
     func item(_ what: String, _ label: String?, _ site: CreationSite) -> String {

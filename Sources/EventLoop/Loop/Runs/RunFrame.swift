@@ -81,8 +81,7 @@ final class RunFrame: Sendable {
         let request = StopWord.stopRequested | (sticky ? StopWord.isSticky : 0)
         var seen = stopWord.load(ordering: .sequentiallyConsistent)
         while seen != StopWord.idle {  // ends: each iteration means that another thread has changed the word
-            let (exchanged, original) = stopWord.compareExchange(
-                expected: seen, desired: seen | request, ordering: .sequentiallyConsistent)
+            let (exchanged, original) = stopWord.compareExchange(expected: seen, desired: seen | request, ordering: .sequentiallyConsistent)
             if exchanged { return true }
             seen = original
         }
