@@ -5,9 +5,8 @@ import Synchronization
 
 /// One event-processing loop per thread (CFRunLoop, NSRunLoop).
 ///
-/// A loop is made when its thread first asks for `current`, and ends with the thread. Every member is safe to use from any thread,
-/// except that only the owning thread runs the loop and touches its libevent bases. Handlers run on the owning thread, with no lock
-/// held.
+/// A loop is made when its thread first asks for `current`, and ends with the thread. Every member is safe to use from any thread, except that only
+/// the owning thread runs the loop and touches its libevent bases. Handlers run on the owning thread, with no lock held.
 public final class RunLoop: Sendable {
     // MARK: Fixed
 
@@ -42,7 +41,6 @@ public final class RunLoop: Sendable {
     // SAFETY: touched on the owning thread only, and `jobs` after the loop's end on that of `OrphanedJobExecutor`. `preconditionOnLoop` guards
     // every entry from outside. No access spans a callout; the run-time check for that was a quarter of a pass's instructions. Stored, not behind
     // an accessor that asserts the thread: where the compiler does not inline it, it copies the whole struct to memory that it allocates.
-    /// The state that only the owning thread touches.
     @exclusivity(unchecked) nonisolated(unsafe) var owned = LoopOwned()
 
     /// Nil with errno set when there are no descriptors left; with `mayUseReserve`, when there are none in reserve either.
@@ -72,8 +70,6 @@ public final class RunLoop: Sendable {
     /// The name for people: of the `RunLoopThread` that the loop was made by, or `main`; nil for other threads. Thread-safe.
     package var givenName: String? { isMainLoop ? "main" : shared.withLockIfOwn { $0.threadName } ?? nil }
 
-    // MARK: Which loop
-
     /// The calling thread's loop, made on first use and ended when the thread exits.
     ///
     /// Traps when the process has no descriptors left for a new loop, nor the one that it keeps in reserve, and in a child
@@ -93,8 +89,6 @@ public final class RunLoop: Sendable {
 
     /// False once the owning thread has exited. Thread-safe.
     public var isValid: Bool { !hasEnded.load(ordering: .acquiring) }
-
-    // MARK: Checks
 
     @inline(__always)
     func preconditionOnLoop(_ call: StaticString) {

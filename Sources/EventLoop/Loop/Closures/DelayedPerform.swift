@@ -26,8 +26,7 @@ extension RunLoop {
         return token
     }
 
-    /// Cancels the delayed performs of this loop that were asked for with `target`. Thread-safe. See
-    /// `cancelPreviousPerformRequestsWithTarget:`.
+    /// Cancels the delayed performs of this loop that were asked for with `target`. Thread-safe. See `cancelPreviousPerformRequestsWithTarget:`.
     public func cancelDelayedPerforms(target: AnyObject) {
         let timers = shared.withLockIfOwn { $0.delayed.removeValue(forKey: ObjectIdentifier(target)) } ?? nil
         for timer in timers ?? [] { timer.invalidate() }

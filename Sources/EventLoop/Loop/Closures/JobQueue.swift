@@ -2,9 +2,8 @@
 
 import Synchronization
 
-/// A task's stretch up to its next suspension, given to a loop to run.
-///
-/// Two words in contiguous memory, so that queueing one costs neither a closure nor an allocation of its own.
+/// A task's stretch up to its next suspension, given to a loop to run. Two words in contiguous memory, so that queueing one costs neither a closure
+/// nor an allocation of its own.
 struct QueuedJob: Sendable {
     let job: UnownedJob
     /// The task prefers the loop as its executor, and is not in an actor now.
@@ -72,8 +71,6 @@ struct JobRunner: ~Copyable {
         return false
     }
 }
-
-// MARK: - Jobs of actors and tasks that live on the loop: queued by the Swift runtime, run at the points of a pass where blocks are
 
 extension RunLoop {
     /// Queues a job for the next point of a pass in a common mode, and wakes the loop; for `OrphanedJobExecutor` if the loop has ended. Thread-safe.

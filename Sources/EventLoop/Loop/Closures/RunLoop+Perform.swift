@@ -84,10 +84,9 @@ extension RunLoop {
         return performSignaled(frame, mode) || isPerformed
     }
 
-    /// Performs what was queued for the mode when this begins, in order. True when there was something.
-    ///
-    /// One at a time from the owner's queues, so that a run nested in one of them performs the rest. Closures with a ticket stay under the lock
-    /// until their turn, where a run nested in another of their modes finds them, and their waiters take them back.
+    /// Performs what was queued for the mode when this begins, in order. True when there was something. One at a time from the owner's queues, so
+    /// that a run nested in one of them performs the rest. Closures with a ticket stay under the lock until their turn, where a run nested in another
+    /// of their modes finds them, and their waiters take them back.
     private func performQueued(in mode: ModeState) -> Bool { /* DOES CALLOUT */
         owned.pending.subtract(.performs)
         let isCommon = mode.isCommon.load(ordering: .acquiring)

@@ -19,11 +19,10 @@ public struct PerformTimedOut: Error, Sendable, CustomStringConvertible {
 extension RunLoop {
     /// Performs `body` on the owning thread and returns its value; inline, ahead of anything queued, when the caller is already there.
     ///
-    /// Blocks the calling thread without running its loop. Throws `RunLoopEnded` when the loop's thread exits first, or inside `body`;
-    /// else what `body` throws. The closure is released before the caller resumes. With a `timeout` (in real time) that passes before `body` has begun,
-    /// `body` is withdrawn and `PerformTimedOut` thrown. It never returns while the loop is not run in any of `modes` and there is no
-    /// timeout. An empty list of modes is a precondition failure: the call could never return. See
-    /// `performSelector:onThread:withObject:waitUntilDone:modes:`.
+    /// Blocks the calling thread without running its loop. Throws `RunLoopEnded` when the loop's thread exits first, or inside `body`; else what
+    /// `body` throws. The closure is released before the caller resumes. With a `timeout` (in real time) that passes before `body` has begun, `body`
+    /// is withdrawn and `PerformTimedOut` thrown. It never returns while the loop is not run in any of `modes` and there is no timeout. An empty list
+    /// of modes is a precondition failure: the call could never return. See `performSelector:onThread:withObject:waitUntilDone:modes:`.
     @available(*, noasync, message: "performAndWait blocks the thread; write `try await performAsync`, which suspends the task")
     public func performAndWait<R>(
         inModes modes: [Mode] = Mode.onlyCommon, timeout: Duration? = nil, file: StaticString = #fileID, line: UInt = #line,
@@ -64,8 +63,7 @@ extension RunLoop {
 
     /// As `performAndWait`, suspending instead of blocking.
     ///
-    /// Cancelled before `body` has begun, `body` is withdrawn and `CancellationError` thrown. Called on the owning thread it performs
-    /// `body` at once.
+    /// Cancelled before `body` has begun, `body` is withdrawn and `CancellationError` thrown. Called on the owning thread it performs `body` at once.
     // `@inlinable`, so that it is specialized in the caller's module: a sixth of its instructions (docs/performance.md, W18).
     @inlinable
     public func performAsync<R>(

@@ -5,11 +5,10 @@ import Synchronization
 extension RunLoop {
     /// Lets a loop that is not ours (GLib's, Qt's, libuv's, Dispatch's, a game's) drive this one: from now on nobody runs `mode` but `step()`.
     ///
-    /// While a loop is hosted, `step()` serves what a run of `mode` serves, for `RunLoop.main` the main queue too. Handlers may run nested
-    /// runs in any mode; an outermost run of the owner in `mode` is a precondition failure. Changes that the owner makes between two steps
-    /// (dates, items, events inside `withEventBase`) take effect on `descriptor` at once; a libevent call outside `withEventBase` takes
-    /// effect with the next step. `stop(sticky: true)`, `wakeUp()` and posts from any thread make `descriptor` readable. Here signaled
-    /// sources and queued blocks do, too.
+    /// While a loop is hosted, `step()` serves what a run of `mode` serves, for `RunLoop.main` the main queue too. Handlers may run nested runs in
+    /// any mode; an outermost run of the owner in `mode` is a precondition failure. Changes that the owner makes between two steps (dates, items,
+    /// events inside `withEventBase`) take effect on `descriptor` at once; a libevent call outside `withEventBase` takes effect with the next step.
+    /// `stop(sticky: true)`, `wakeUp()` and posts from any thread make `descriptor` readable. Here signaled sources and queued blocks do, too.
     ///
     /// On the owning thread. A mode can be hosted once at a time. Throws `SourceError.system` if the kernel refuses: if there are no
     /// descriptors left, or with ENOTSUP if libevent waits with something that has no descriptor of its own (`EVENT_NOEPOLL=1`; macOS).

@@ -94,8 +94,6 @@ extension RunLoop {
         if owned.hosting.isEmpty { waker.setHosted(false) }
     }
 
-    // MARK: Runs
-
     func step(_ hosted: HostedMode) -> RunResult { /* DOES CALLOUT */
         // One of the callouts before a sleep in the host may make the step, in order to run its host: the loop sleeps there after the step.
         owned.hosting.isMakingCallouts = false
@@ -151,8 +149,6 @@ extension RunLoop {
     func updateRunsAreUnusual() {
         runsAreUnusual.store(hasEnded.load(ordering: .relaxed) || !owned.hosting.isEmpty || owned.observation != nil, ordering: .relaxed)
     }
-
-    // MARK: Sleeping
 
     /// The owner has queued something, and is in no callout of the loop.
     @inline(never)

@@ -7,9 +7,8 @@ extension RunLoop {
     /// The present as the calling thread's loop sees it; the monotonic clock's on a thread without a loop, which does not get one by this.
     package static var presentOfCaller: Instant { LoopID.current == 0 ? .now : LoopLifetime.unsafeCurrent.now() }
 
-    /// Whether the loop makes no more passes: its thread has exited, or its `RunLoopThread` was stopped. Thread-safe.
-    ///
-    /// Every run ends at once then, so a caller that runs it in a loop must check this.
+    /// Whether the loop makes no more passes: its thread has exited, or its `RunLoopThread` was stopped. Thread-safe. Every run ends at once then, so
+    /// a caller that runs it in a loop must check this.
     package var isOver: Bool { hasEnded.load(ordering: .acquiring) || runs.isTerminating }
 
     /// Whether a run of `name` would be `.finished` without a pass. Owning thread only; asks nobody and calls nobody.

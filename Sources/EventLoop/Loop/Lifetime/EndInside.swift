@@ -2,9 +2,8 @@
 // this does what they would have done after the call, as far as others can see it.
 
 extension RunLoop {
-    /// Ends every call that the thread is in as if it had returned, and every run. Does nothing if there is none.
-    ///
-    /// A callout may end the thread again; then the rest is done by another call. Each thing is taken out before its callout.
+    /// Ends every call that the thread is in as if it had returned, and every run. Does nothing if there is none. A callout may end the thread again;
+    /// then the rest is done by another call. Each thing is taken out before its callout.
     func endCallsInProgress() { /* DOES CALLOUT */
         // The thread may have been cancelled in its sleep.
         let wasAsleep = waker.isSleeping

@@ -24,8 +24,6 @@ extension RunLoop {
     @inline(__always)
     var isObserved: Bool { owned.pending.contains(.observed) }
 
-    // MARK: Beginning and end
-
     /// The wishes of observers have changed.
     @inline(never)
     func takeObservers() {
@@ -63,8 +61,6 @@ extension RunLoop {
             }
         }
     }
-
-    // MARK: Runs, passes, sleeps
 
     @inline(__always)
     func beginObservedPass(_ mode: ModeState) {
@@ -108,8 +104,6 @@ extension RunLoop {
         }
         return ready
     }
-
-    // MARK: Callouts
 
     /// Before a call: opens a span if somebody observes the loop. For a loop that nobody observes, a callout costs two tests of a bit.
     @inline(__always)

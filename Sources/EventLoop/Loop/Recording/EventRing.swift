@@ -5,10 +5,8 @@
 
 import Synchronization
 
-/// Three rings that one thread writes and any thread reads: spans, labels, and posts.
-///
-/// The owner counts an entry as begun before it writes it, and as written afterwards. A reader copies what is written, then looks how far
-/// the owner has begun, and drops what may have been written over meanwhile.
+/// Three rings that one thread writes and any thread reads: spans, labels, and posts. The owner counts an entry as begun before it writes it, and as
+/// written afterwards. A reader copies what is written, then looks how far the owner has begun, and drops what may have been written over meanwhile.
 final class EventRing: @unchecked Sendable {
     // SAFETY: every word of the rings is atomic, and the owner alone writes; `seenLabels` is accessed on the owning thread only.
 

@@ -45,9 +45,7 @@ final class Observation: @unchecked Sendable {
         if wishes.withLock({ $0.ring != nil }) { cplatform_count_recordings(-1) }
     }
 
-    // MARK: Any thread
-
-    /// Exchanges the ring. The old one is released by the caller, outside the lock.
+    /// Exchanges the ring. The old one is released by the caller, outside the lock. Any thread.
     func setRing(_ ring: EventRing?) -> EventRing? {
         wishes.withLock { wishes in
             defer { wishes.ring = ring }

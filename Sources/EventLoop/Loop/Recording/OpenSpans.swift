@@ -34,10 +34,8 @@ struct SpanMark {
     static func depth(of word: UInt64) -> Int { Int(word >> 8 & 0xFF_FFFF) }
 }
 
-/// The spans in progress, outermost first.
-///
-/// The owner pushes and pops without a lock, an allocation or a system call. Other threads read an entry, and know by its serial number
-/// whether it changed meanwhile.
+/// The spans in progress, outermost first. The owner pushes and pops without a lock, an allocation or a system call. Other threads read an entry, and
+/// know by its serial number whether it changed meanwhile.
 struct OpenSpans: ~Copyable, @unchecked Sendable {
     // SAFETY: every word is atomic. The owner alone writes; a reader checks the serial number before and after.
 

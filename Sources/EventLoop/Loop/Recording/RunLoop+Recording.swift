@@ -106,8 +106,6 @@ struct RecordingClock {
     }
 }
 
-// MARK: - Who posted what
-
 /// The key by which a callout is found that delivers what another thread posted.
 enum FlowKey {
     /// A queued closure, by its sequence number.

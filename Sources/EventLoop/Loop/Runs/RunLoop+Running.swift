@@ -168,8 +168,6 @@ extension RunLoop {
         if outer.owned.timers.hasRest { for timer in outer.owned.timers.rest { putBack(timer) } }
     }
 
-    // MARK: Passes
-
     /// Handles the bits that others have set, and drops wake-ups that came before the pass: it checks everything anyway.
     @inline(__always)
     func beginPass(_ mode: ModeState) { /* DOES CALLOUT */
@@ -196,8 +194,6 @@ extension RunLoop {
         return !(mode.owned.poller?.hasForeignEvents ?? false)
     }
 
-    // MARK: Asking
-
     /// The mode of the innermost run in progress; nil outside any run. Thread-safe. See `CFRunLoopCopyCurrentMode`.
     public var currentMode: Mode? {
         let index = runs.modeIndex
@@ -210,15 +206,12 @@ extension RunLoop {
     /// The present in the loop's own time: manual when it uses a `ManualClock`. Thread-safe.
     package func now() -> Instant { time.now }
 
-    // MARK: Stopping a run, from anywhere. `RunStack` decides which run a stop ends
-
     /// Ends the innermost run in progress. When none is in progress nothing happens, unless `sticky`: then the next run ends at once
     /// with `.stopped`, without notifying observers.
     ///
-    /// The pass in progress is completed, without sleeping. A stop acts on the run that is innermost at the moment of the call; two
-    /// stops before one is noticed end one run. A run that returns `.handledSource` uses up an ordinary stop; a sticky one is kept for
-    /// the next run. Any thread, and any signal handler: it takes no lock, allocates nothing, keeps errno. No-op
-    /// in a child of the loop's process. See `CFRunLoopStop`.
+    /// The pass in progress is completed, without sleeping. A stop acts on the run that is innermost at the moment of the call; two stops before one
+    /// is noticed end one run. A run that returns `.handledSource` uses up an ordinary stop; a sticky one is kept for the next run. Any thread, and
+    /// any signal handler: it takes no lock, allocates nothing, keeps errno. No-op in a child of the loop's process. See `CFRunLoopStop`.
     public func stop(sticky: Bool = false) {
         // Async-signal-safe: only atomics and a write, no lock, no allocation, no reference counting.
         guard isOurs else { return }

@@ -2,10 +2,9 @@
 
 import Synchronization
 
-/// The stack of runs in progress.
-///
-/// The owner pushes and pops. Other threads and signal handlers read its depth and mode, and stop the innermost run: they touch atomics only.
-/// The frames live as long as the loop, so a frame that was innermost a moment ago can be asked whether it still is in progress.
+/// The stack of runs in progress. The owner pushes and pops. Other threads and signal handlers read its depth and mode, and stop the innermost run:
+/// they touch atomics only. The frames live as long as the loop, so a frame that was innermost a moment ago can be asked whether it still is in
+/// progress.
 struct RunStack: ~Copyable, Sendable {
     private let outermost = RunFrame(outer: nil)
     /// The address of the innermost run's frame; zero outside any run.

@@ -109,11 +109,9 @@ extension RunLoop {
         return work
     }
 
-    /// Takes the bits that others have set, and carries out the changes they queued.
-    ///
-    /// Each step does so after it has taken what it is going to call: what a thread changes before it queues a closure, signals a source or
-    /// sends a message takes effect before that is called. A closure may close a descriptor whose source was invalidated before, so
-    /// the kernel must have dropped it.
+    /// Takes the bits that others have set, and carries out the changes they queued. Each step does so after it has taken what it is going to call:
+    /// what a thread changes before it queues a closure, signals a source or sends a message takes effect before that is called. A closure may close
+    /// a descriptor whose source was invalidated before, so the kernel must have dropped it.
     @inline(never)
     func carryOutPendingChanges(_ mode: ModeState) {
         takeAttention(mode)

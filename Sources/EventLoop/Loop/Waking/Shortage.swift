@@ -89,8 +89,6 @@ extension RunLoop {
         owned.polled.ready.append((membership, 0, .read))
     }
 
-    // MARK: poll(2)
-
     private typealias Entry = (membership: SourceMembership?, position: Int, polled: cplatform_polled, priority: Priority)
 
     /// The channel, the main queue's handle, and the sources that want something, in this order.

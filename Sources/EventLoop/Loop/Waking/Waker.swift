@@ -2,10 +2,9 @@
 
 import Synchronization
 
-/// Lets the owner sleep, and lets other threads and signal handlers wake it. Nobody takes a lock for either.
-///
-/// A hosted loop is *asleep* between two steps. If the host's loop runs in a handler of this one, this one is *alert*: it works, but the
-/// next producer changes *alert* into *working* and writes.
+/// Lets the owner sleep, and lets other threads and signal handlers wake it. Nobody takes a lock for either. A hosted loop is *asleep* between two
+/// steps. If the host's loop runs in a handler of this one, this one is *alert*: it works, but the next producer changes *alert* into *working* and
+/// writes.
 struct Waker: ~Copyable, Sendable {
     private let attention = Atomic<UInt32>(0)
     private let sleepState = Atomic<UInt8>(SleepState.working)

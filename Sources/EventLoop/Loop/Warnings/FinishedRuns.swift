@@ -1,8 +1,7 @@
 import Synchronization
 
-/// Counts runs that returned `.finished` at once, one after another. Owned by the loop's thread.
-///
-/// A pass in between ends the series. The loop counts its passes anyway, so a run that does something costs nothing more.
+/// Counts runs that returned `.finished` at once, one after another. Owned by the loop's thread. A pass in between ends the series. The loop counts
+/// its passes anyway, so a run that does something costs nothing more.
 struct FinishedRuns {
     /// So many in a row, in less than a second, are a mistake.
     static let limit = 1_000

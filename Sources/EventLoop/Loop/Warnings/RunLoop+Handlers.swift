@@ -16,8 +16,6 @@ extension RunLoop {
         Warnings.setHandler(handler)
     }
 
-    // MARK: Where libevent's own messages go
-
     /// How serious a message of libevent's is.
     public enum LibeventSeverity: Int32, Sendable {
         /// `EVENT_LOG_DEBUG`: only from a libevent that was built with debug messages.
