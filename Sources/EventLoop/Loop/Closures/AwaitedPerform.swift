@@ -1,5 +1,3 @@
-// A closure on a loop's thread whose value a task awaits.
-
 internal import CPlatform
 import Synchronization
 
@@ -38,7 +36,6 @@ import Synchronization
     /// The task's side of `publish`.
     @usableFromInline func receiveValue() { _ = word.load(ordering: .acquiring) }
 
-    /// Called by the loop, at the closure's turn.
     private func perform() { /* DOES CALLOUT */
         guard move(from: .waiting, to: .begun) else { return }
         var body = content.body.take()

@@ -1,5 +1,3 @@
-// Performing on a loop's thread and getting the value back.
-
 internal import CPlatform
 import Synchronization
 
@@ -117,7 +115,6 @@ final class PerformRequest<Value>: WorkTicket, @unchecked Sendable {
         super.init()
     }
 
-    /// Called by the loop, at the closure's turn.
     func perform() { /* DOES CALLOUT */
         guard move(from: .waiting, to: .begun) else { return }
         var body = self.body.take()

@@ -1,5 +1,4 @@
 // The modes of a loop that another loop drives.
-//
 // Lifecycle of the outer set: made by `RunLoop.hosted`, closed by `HostedMode.closeSet`, at the latest when the last reference goes.
 
 internal import CPlatform

@@ -1,5 +1,4 @@
 // The beginning and the end of a thread's loop.
-//
 // Lifecycle of a loop: the thread's exit handler (a pthread key) holds one reference from the first `current` to the thread's end; the
 // thread-local variable that `current` reads holds none. Users may hold the object longer: it is ended then, and harmless.
 

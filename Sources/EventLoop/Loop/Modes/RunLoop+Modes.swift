@@ -1,5 +1,3 @@
-// The modes of a loop, the common ones, and what keeps a mode alive.
-
 extension RunLoop {
     /// The modes that have or had an item; a copy, in no order. `.common` is not among them. Thread-safe. See `CFRunLoopCopyAllModes`.
     public var modes: Set<Mode> { Set(modeTable.all.map(\.name)) }

@@ -1,5 +1,4 @@
 // The newest events of a recording, in memory that was allocated when it began.
-//
 // Lifecycle of a ring: made by `startRecording`; held by the loop's `Observation`, by the owner until it notices the end of the recording, and by
 // the thread that takes the recording.
 
@@ -17,12 +16,10 @@ final class EventRing: @unchecked Sendable {
     @exclusivity(unchecked) private var seenLabels = [(hash: UInt64, position: UInt64)](repeating: (0, 0), count: 64)
     let start = TickClock.Reading.now
 
-    private static let wordsOfSpan = 6, wordsOfPost = 3
-
     init(capacity: Int) {
-        spans = WordRing(entries: capacity, words: Self.wordsOfSpan)
+        spans = WordRing(entries: capacity, words: 6)
         labels = WordRing(entries: max(4 * LabelWords.count, 2 * capacity), words: 1)
-        posts = WordRing(entries: max(64, capacity / 2), words: Self.wordsOfPost)
+        posts = WordRing(entries: max(64, capacity / 2), words: 3)
     }
 
     // MARK: The owner
@@ -173,19 +170,16 @@ private struct WordRing: ~Copyable, @unchecked Sendable {
     }
 
     borrowing func copy<Entry>(_ read: ((Int) -> UInt64) -> Entry) -> (entries: [Entry], lost: Int) {
+        let (words, width, entries) = (words, width, UInt64(entries))
         let end = done.load(ordering: .acquiring)
-        let first = end > UInt64(entries) ? end - UInt64(entries) : 0
-        var copied: [Entry] = []
-        copied.reserveCapacity(Int(end - first))
-        let (words, width, entries) = (words, width, entries)
-        for number in first..<end {
-            let entry = words + Int(number % UInt64(entries)) * width
-            copied.append(read { entry[$0].load(ordering: .relaxed) })
+        let first = end - min(end, entries)
+        let copied = (first..<end).map { number -> Entry in
+            let entry = words + Int(number % entries) * width
+            return read { entry[$0].load(ordering: .relaxed) }
         }
         atomicMemoryFence(ordering: .acquiring)
         let now = begun.current
-        let valid = now > UInt64(entries) ? now - UInt64(entries) : 0
-        let overwritten = min(max(valid, first), end)
+        let overwritten = min(max(now - min(now, entries), first), end)
         return (Array(copied.dropFirst(Int(overwritten - first))), Int(overwritten))
     }
 }

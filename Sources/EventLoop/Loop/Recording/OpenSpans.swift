@@ -1,5 +1,4 @@
-// The open spans of a loop: what its thread is doing now. Any thread reads them.
-//
+// The open spans of a loop: what its thread is doing now.
 // Lifecycle of the storage: allocated with the stack, freed with it.
 
 import Synchronization

@@ -12,9 +12,8 @@ extension RunLoop {
     /// Thread-safe. A precondition failure in a child process, for an inherited loop.
     public func startRecording(capacity: Int = 65_536) {
         shared.preconditionOurs()
-        precondition(
-            (1...Self.largestRecording).contains(capacity),
-            "a recording keeps between one event and \(Self.largestRecording), not \(capacity)")
+        let largest = 1 << 26
+        precondition((1...largest).contains(capacity), "a recording keeps between one event and \(largest), not \(capacity)")
         let old = observationForWishes().setRing(EventRing(capacity: capacity))
         if old == nil { cplatform_count_recordings(1) }
         notifyOfObservers()
@@ -35,8 +34,6 @@ extension RunLoop {
 
     /// Whether a recording is in progress. Thread-safe.
     public var isRecording: Bool { observation.load()?.wishes.withLock { $0.ring != nil } ?? false }
-
-    private static var largestRecording: Int { 1 << 26 }
 
     /// When the sleep began that the owner is in, in ticks; nil if it is in none, or in another pass than `spans` end with.
     private func sleepInProgress(_ observation: Observation, in spans: [OpenSpans.Span]) -> UInt64? {

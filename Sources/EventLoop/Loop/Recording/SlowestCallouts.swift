@@ -36,15 +36,14 @@ final class SlowestCallouts: @unchecked Sendable {
         let duration = TickClock.passed(span.startTicks, end)
         let key = span.site != 0 ? span.site : UInt64(code) + 1
         let count = Int(truncatingIfNeeded: count.current)
-        var (index, shortest) = (0, 0)
-        while index < count {  // ends: at most eight iterations
+        var shortest = 0
+        for index in 0..<count {
             if words[index].key.current == key {
                 words[index].count.increment()
                 if duration > words[index].duration.current { replace(index, key, span, duration, count: words[index].count.current) }
                 return
             }
             if words[index].duration.current < words[shortest].duration.current { shortest = index }
-            index += 1
         }
         if count < Self.capacity { return replace(count, key, span, duration, count: 1) }
         if duration > words[shortest].duration.current { replace(shortest, key, span, duration, count: 1) }

@@ -1,5 +1,3 @@
-// The two handlers of the process: of warnings, and of libevent's log.
-
 internal import CPlatform
 
 extension RunLoop {
