@@ -40,9 +40,7 @@ struct LockedLoop: ~Copyable, Sendable {
     private let mark = ProcessMark()
 
     init(_ shared: consuming sending LoopShared) { lock = LoopLock(shared) }
-
-    @inline(__always)
-    var isOurs: Bool { mark.isOurs }
+    @inline(__always) var isOurs: Bool { mark.isOurs }
 
     @inline(__always)
     func preconditionOurs() {
@@ -71,8 +69,7 @@ struct LockedLoop: ~Copyable, Sendable {
         return lock.lockValue()
     }
 
-    @inline(__always)
-    func unlock() { lock.unlock() }
+    @inline(__always) func unlock() { lock.unlock() }
 }
 
 /// The state of a loop that only its own thread touches. A struct that cannot be copied, so every access is in place.

@@ -105,11 +105,8 @@ public final class RunLoop: Sendable {
 
     /// Whether the caller is where the loop's actors and values live: on the owning thread, or, once that has ended, in a job that
     /// `OrphanedJobExecutor` runs in its place. Thread-safe.
-    @inline(__always)
-    var isIsolatingCaller: Bool { isCurrent || LoopID.adopted == id }
-
-    @inline(__always)
-    package var isOurs: Bool { shared.isOurs }
+    @inline(__always) var isIsolatingCaller: Bool { isCurrent || LoopID.adopted == id }
+    @inline(__always) package var isOurs: Bool { shared.isOurs }
 }
 
 extension RunLoop {

@@ -60,8 +60,7 @@ struct JobRunner: ~Copyable {
     private var lastPoll: Int64 = 0
 
     /// The next job of the batch; nil after the last.
-    @inline(__always)
-    mutating func next() -> QueuedJob? { batch.isEmpty ? nil : batch.popFirst() }
+    @inline(__always) mutating func next() -> QueuedJob? { batch.isEmpty ? nil : batch.popFirst() }
 
     /// Whether the kernel was asked a moment ago. If it was not, it is taken to be asked now.
     mutating func hasPolledLately() -> Bool {

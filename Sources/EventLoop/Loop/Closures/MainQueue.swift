@@ -15,7 +15,6 @@ struct MainQueue {
 extension RunLoop {
     /// Whether this loop serves the main queue: the main thread's, where Dispatch is loaded and its handle can be watched.
     var servesMainQueue: Bool { isMainLoop && cplatform_main_queue_available() }
-
     func servesMainQueue(in mode: ModeState) -> Bool { servesMainQueue && mode.isCommon.load(ordering: .acquiring) }
 
     /// Asks Dispatch for the main queue's handle. False when the process has no descriptor for it: Dispatch makes the handle when it is first

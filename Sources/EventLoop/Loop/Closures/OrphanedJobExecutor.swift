@@ -35,7 +35,6 @@ enum OrphanedJobExecutor {
 
     /// Between `hold` and `release`.
     static func clear() { state.lockedValue().initialize(to: fresh) }
-
     static func release() { state.unlock() }
 
     private static func start() {

@@ -132,9 +132,7 @@ final class PerformRequest<Value>: WorkTicket, @unchecked Sendable {
     /// True when the closure had not begun, and will not.
     @discardableResult
     func withdraw() -> Bool { end(.cancelled, from: .waiting) }
-
     override func workWasDropped() { end(.dropped, from: .waiting) }
-
     override func workWasAbandoned() { end(.abandoned, from: .begun) }
 
     @discardableResult

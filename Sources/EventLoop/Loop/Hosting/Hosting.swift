@@ -43,7 +43,6 @@ struct Hosting {
     var pass: OpenCalloutSpan?
 
     var isEmpty: Bool { modes.isEmpty }
-
     func contains(_ modeIndex: Int) -> Bool { modes.contains { $0.mode.index == modeIndex } }
 }
 

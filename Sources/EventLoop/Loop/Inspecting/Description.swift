@@ -8,8 +8,8 @@ extension RunLoop: CustomDebugStringConvertible {
         let present = time.now
         let body = shared.withLockIfOwn { shared in shared.modes.all.map { describe($0, shared, present) }.joined() }
         guard let body else { return name + ", of the parent process" }
-        let run = currentMode.map { "running in \"\($0)\"" + (runDepth > 1 ? ", \(runDepth) deep" : "") + (isWaiting ? ", waiting" : "") }
-        return "\(name), \(isValid ? run ?? "not running" : "ended")\n\(body)"
+        let running = currentMode.map { "running in \"\($0)\"" + (runDepth > 1 ? ", \(runDepth) deep" : "") + (isWaiting ? ", waiting" : "") }
+        return "\(name), \(isValid ? running ?? "not running" : "ended")\n\(body)"
     }
 
     private func describe(_ mode: ModeState, _ shared: borrowing LoopShared, _ present: Instant) -> String {

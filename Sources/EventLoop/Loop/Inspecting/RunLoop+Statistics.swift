@@ -82,8 +82,7 @@ struct Counters: ~Copyable, Sendable {
     }
 
     /// The owner polls the kernel without waiting. The time of the poll itself belongs to the next stretch.
-    @inline(__always)
-    borrowing func poll() { endStretch(TickClock.ticks) }
+    @inline(__always) borrowing func poll() { endStretch(TickClock.ticks) }
 
     /// A timer is called so many nanoseconds after its date.
     @inline(__always)

@@ -130,7 +130,6 @@ package enum LoopRegistry {
 
     /// Between `hold` and `release`.
     static func clear() { loops.lockedValue().initialize(to: none) }
-
     static func release() { loops.unlock() }
 }
 

@@ -21,8 +21,7 @@ extension RunLoop.Timer {
 
 extension RunLoop {
     /// Whether somebody observes the callouts of this loop. Owning thread only.
-    @inline(__always)
-    var isObserved: Bool { owned.pending.contains(.observed) }
+    @inline(__always) var isObserved: Bool { owned.pending.contains(.observed) }
 
     /// The wishes of observers have changed.
     @inline(never)

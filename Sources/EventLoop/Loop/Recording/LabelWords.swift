@@ -8,8 +8,7 @@ enum LabelWords {
     private static let cutBit: UInt64 = 1 << 32
 
     /// How many words a label takes whose first word is `header`.
-    @inline(__always)
-    static func used(_ header: UInt64) -> Int { 1 + (Int(header & 0xFFFF) + 7) / 8 }
+    @inline(__always) static func used(_ header: UInt64) -> Int { 1 + (Int(header & 0xFFFF) + 7) / 8 }
 
     /// Writes a label. A bit in the header distinguishes an empty label from no label.
     @inline(never)

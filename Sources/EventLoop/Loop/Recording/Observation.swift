@@ -75,9 +75,7 @@ final class Observation: @unchecked Sendable {
 
     @inline(__always)
     func endWorking() { if isWatchAdopted.load(ordering: .relaxed) { isWorking.store(false, ordering: .sequentiallyConsistent) } }
-
-    @inline(never)
-    private func ringAlarm() { if alarm.exchange(false, ordering: .sequentiallyConsistent) { cplatform_ring_alarm() } }
+    @inline(never) private func ringAlarm() { if alarm.exchange(false, ordering: .sequentiallyConsistent) { cplatform_ring_alarm() } }
 
     /// Closes the innermost span, and records it.
     @inline(__always)
@@ -90,8 +88,7 @@ final class Observation: @unchecked Sendable {
     }
 
     /// How many runs have spans.
-    @inline(__always)
-    var runsOpen: Int { spans.depth == 0 ? 0 : SpanMark.depth(of: spans.top.mark) }
+    @inline(__always) var runsOpen: Int { spans.depth == 0 ? 0 : SpanMark.depth(of: spans.top.mark) }
 
     /// A pass begins, and the pass before it ends.
     @inline(__always)

@@ -29,8 +29,7 @@ struct SpanMark {
             site: site, flow: flow)
     }
 
-    @inline(__always)
-    static func depth(of word: UInt64) -> Int { Int(word >> 8 & 0xFF_FFFF) }
+    @inline(__always) static func depth(of word: UInt64) -> Int { Int(word >> 8 & 0xFF_FFFF) }
 }
 
 /// The spans in progress, outermost first. The owner pushes and pops without a lock, an allocation or a system call. Other threads read an entry, and
@@ -62,8 +61,7 @@ struct OpenSpans: ~Copyable, @unchecked Sendable {
 
     // MARK: The owner
 
-    @inline(__always)
-    var depth: Int { depthWord.load(ordering: .relaxed) }
+    @inline(__always) var depth: Int { depthWord.load(ordering: .relaxed) }
 
     /// Opens a span. False if there are too many.
     @inline(__always)
@@ -95,9 +93,7 @@ struct OpenSpans: ~Copyable, @unchecked Sendable {
         entry[Field.serial].store(nextSerial(), ordering: .releasing)
     }
 
-    @inline(__always)
-    borrowing func pop() { depthWord.store(depth &- 1, ordering: .releasing) }
-
+    @inline(__always) borrowing func pop() { depthWord.store(depth &- 1, ordering: .releasing) }
     borrowing func removeAll() { depthWord.store(0, ordering: .releasing) }
 
     /// A nested run inside the innermost span has ended.
@@ -114,25 +110,18 @@ struct OpenSpans: ~Copyable, @unchecked Sendable {
         return lastSerial.current
     }
 
-    @inline(__always)
-    var top: Entry { Entry(words: words + (depth &- 1) &* Field.count) }
+    @inline(__always) var top: Entry { Entry(words: words + (depth &- 1) &* Field.count) }
 
     /// A span as the owner reads it.
     struct Entry {
         fileprivate let words: UnsafeMutablePointer<Atomic<UInt64>>
-        @inline(__always)
-        var startTicks: UInt64 { words[Field.start].load(ordering: .relaxed) }
-        @inline(__always)
-        var mark: UInt64 { words[Field.mark].load(ordering: .relaxed) }
-        @inline(__always)
-        var site: UInt64 { words[Field.site].load(ordering: .relaxed) }
-        @inline(__always)
-        var flow: UInt64 { words[Field.flow].load(ordering: .relaxed) }
+        @inline(__always) var startTicks: UInt64 { words[Field.start].load(ordering: .relaxed) }
+        @inline(__always) var mark: UInt64 { words[Field.mark].load(ordering: .relaxed) }
+        @inline(__always) var site: UInt64 { words[Field.site].load(ordering: .relaxed) }
+        @inline(__always) var flow: UInt64 { words[Field.flow].load(ordering: .relaxed) }
         /// See `LabelWords`.
-        @inline(__always)
-        var label: UnsafeMutablePointer<Atomic<UInt64>> { words + Field.label }
-        @inline(__always)
-        var hasLabel: Bool { label[0].load(ordering: .relaxed) != 0 }
+        @inline(__always) var label: UnsafeMutablePointer<Atomic<UInt64>> { words + Field.label }
+        @inline(__always) var hasLabel: Bool { label[0].load(ordering: .relaxed) != 0 }
     }
 
     // MARK: Any thread

@@ -106,12 +106,10 @@ struct RecordingClock {
 /// The key by which a callout is found that delivers what another thread posted.
 enum FlowKey {
     /// A queued closure, by its sequence number.
-    @inline(__always)
-    static func closure(_ sequence: UInt64) -> UInt64 { sequence << 1 | 1 }
+    @inline(__always) static func closure(_ sequence: UInt64) -> UInt64 { sequence << 1 | 1 }
 
     /// A custom source or a port. Signals coalesce, and messages are delivered together, so the key is the source's.
-    @inline(__always)
-    static func source(_ source: RunLoop.Source) -> UInt64 { UInt64(UInt(bitPattern: ObjectIdentifier(source))) << 1 }
+    @inline(__always) static func source(_ source: RunLoop.Source) -> UInt64 { UInt64(UInt(bitPattern: ObjectIdentifier(source))) << 1 }
 }
 
 extension RunLoop.Source {
@@ -127,8 +125,7 @@ extension RunLoop.Source {
 /// Posts of code that runs on a loop which is recorded. A thread without such a loop has no track that an arrow could begin on.
 enum RecordedPosts {
     /// When the caller posts, in ticks; zero if nobody records. Call it before the post: its receiver may be faster than the caller.
-    @inline(__always)
-    static var present: UInt64 { cplatform_recordings() == 0 ? 0 : TickClock.ticks }
+    @inline(__always) static var present: UInt64 { cplatform_recordings() == 0 ? 0 : TickClock.ticks }
 
     @inline(never)
     static func record(to target: UInt64, _ flow: UInt64, at ticks: UInt64) {

@@ -1,8 +1,7 @@
 // The frames that user code runs under. Their names are for backtraces and profiles: do not rename or inline them.
 
 extension RunLoop {
-    @inline(never)
-    func callOutToCustomSource(_ source: CustomSource) { source.callPerform() }
+    @inline(never) func callOutToCustomSource(_ source: CustomSource) { source.callPerform() }
 
     /// A descriptor, a signal, a process, a socket: what the kernel watches.
     @inline(never)
@@ -11,24 +10,13 @@ extension RunLoop {
         return Source.borrowed(core).use { $0.serve(ready) }
     }
 
-    @inline(never)
-    func callOutToPrepare(_ guest: GuestLoop) -> Int64 { guest.callPrepare() }
+    @inline(never) func callOutToPrepare(_ guest: GuestLoop) -> Int64 { guest.callPrepare() }
 
     @inline(never)
     func callOutToPort(_ source: Source, upTo last: UInt64, onlyOne: Bool) -> Bool { source.serveMessage(upTo: last, onlyOne: onlyOne) }
-
-    @inline(never)
-    func callOutToTimer(_ timer: Timer) { timer.callHandler() }
-
-    @inline(never)
-    func callOutToObserver(_ observer: Observer, _ activity: Activity) { observer.callHandler(activity) }
-
-    @inline(never)
-    func callOutToJob(_ job: QueuedJob) { job.run(on: self) }
-
-    @inline(never)
-    func callOutToBlock(_ block: @escaping @Sendable () -> Void) { block() }
-
-    @inline(never)
-    func callOutToPerform(_ body: @escaping @Sendable () -> Void) { body() }
+    @inline(never) func callOutToTimer(_ timer: Timer) { timer.callHandler() }
+    @inline(never) func callOutToObserver(_ observer: Observer, _ activity: Activity) { observer.callHandler(activity) }
+    @inline(never) func callOutToJob(_ job: QueuedJob) { job.run(on: self) }
+    @inline(never) func callOutToBlock(_ block: @escaping @Sendable () -> Void) { block() }
+    @inline(never) func callOutToPerform(_ body: @escaping @Sendable () -> Void) { body() }
 }

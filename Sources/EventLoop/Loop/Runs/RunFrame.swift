@@ -73,8 +73,7 @@ final class RunFrame: Sendable {
     }
 
     /// The run is over. True if a sticky stop came too late to end it; an ordinary one ends with its run.
-    @inline(__always)
-    func end() -> Bool { stopWord.exchange(StopWord.idle, ordering: .sequentiallyConsistent) & StopWord.isSticky != 0 }
+    @inline(__always) func end() -> Bool { stopWord.exchange(StopWord.idle, ordering: .sequentiallyConsistent) & StopWord.isSticky != 0 }
 
     /// Adds a stop. False if the run is not in progress any more. Any thread, and signal handlers.
     func requestStop(sticky: Bool) -> Bool {
@@ -95,8 +94,7 @@ final class RunFrame: Sendable {
         return stopWord.exchange(StopWord.running, ordering: .sequentiallyConsistent) != StopWord.running
     }
 
-    @inline(__always)
-    var isStopRequested: Bool { stopWord.load(ordering: .sequentiallyConsistent) & StopWord.stopRequested != 0 }
+    @inline(__always) var isStopRequested: Bool { stopWord.load(ordering: .sequentiallyConsistent) & StopWord.stopRequested != 0 }
 }
 
 /// The items that one pass has taken and calls one by one. A nested run gets back those that the pass has not reached.
@@ -106,14 +104,12 @@ struct PassBatch<Item> {
 
     var isEmpty: Bool { items.isEmpty }
     /// Whether something has not been reached.
-    @inline(__always)
-    var hasRest: Bool { next < items.count }
+    @inline(__always) var hasRest: Bool { next < items.count }
     var hasSeveral: Bool { items.count > 1 }
     var rest: ArraySlice<Item> { items[min(next, items.count)...] }
 
     /// Fills the batch, which is empty.
-    @inline(__always)
-    mutating func fill(_ body: (inout ContiguousArray<Item>) -> Void) { body(&items) }
+    @inline(__always) mutating func fill(_ body: (inout ContiguousArray<Item>) -> Void) { body(&items) }
 
     /// The next item, borrowed: the batch keeps it until it is emptied. Call it while `hasRest`.
     @inline(__always)

@@ -125,8 +125,7 @@ extension RunLoop {
     }
 
     /// Nil when there is no such mode, and for `.common`, which is none. Modes live as long as their loop.
-    @inline(__always)
-    func modeToRun(_ name: Mode) -> Borrowed<ModeState>? { modeTable.referenceAmongFirst(name) ?? modeUnderLock(name) }
+    @inline(__always) func modeToRun(_ name: Mode) -> Borrowed<ModeState>? { modeTable.referenceAmongFirst(name) ?? modeUnderLock(name) }
 
     /// A common mode that nobody has added anything to has what was queued for all common modes.
     @inline(never)
@@ -184,8 +183,7 @@ extension RunLoop {
     }
 
     /// Whether nothing in `mode` could ever happen. Observers never count.
-    @inline(__always)
-    func isEmpty(_ mode: ModeState) -> Bool { mode.population <= 0 && isEmptySlowly(mode) }
+    @inline(__always) func isEmpty(_ mode: ModeState) -> Bool { mode.population <= 0 && isEmptySlowly(mode) }
 
     @inline(never)
     private func isEmptySlowly(_ mode: ModeState) -> Bool {

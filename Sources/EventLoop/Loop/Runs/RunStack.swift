@@ -23,8 +23,7 @@ struct RunStack: ~Copyable, Sendable {
 
     // MARK: Any thread
 
-    @inline(__always)
-    var depth: Int { depthWord.load(ordering: .acquiring) }
+    @inline(__always) var depth: Int { depthWord.load(ordering: .acquiring) }
 
     /// The index of the innermost run's mode, or -1.
     @inline(__always)
@@ -33,12 +32,10 @@ struct RunStack: ~Copyable, Sendable {
         return Borrowed<RunFrame>(at: pointer, keptBy: .loop).use { $0.modeIndex.load(ordering: .acquiring) }
     }
 
-    @inline(__always)
-    var isTerminating: Bool { terminating.load(ordering: .acquiring) }
+    @inline(__always) var isTerminating: Bool { terminating.load(ordering: .acquiring) }
 
     /// Ends every run, now and from now on, until `resume`.
     borrowing func terminate() { terminating.store(true, ordering: .sequentiallyConsistent) }
-
     borrowing func resume() { terminating.store(false, ordering: .sequentiallyConsistent) }
 
     /// Gives a stop to the innermost run; if there is none, keeps a sticky one for the next run. True if a run got it: the caller wakes the
@@ -57,8 +54,7 @@ struct RunStack: ~Copyable, Sendable {
         }
     }
 
-    @inline(__always)
-    var hasPendingStop: Bool { pendingStop.load(ordering: .sequentiallyConsistent) }
+    @inline(__always) var hasPendingStop: Bool { pendingStop.load(ordering: .sequentiallyConsistent) }
 
     @inline(__always)
     borrowing func takePendingStop() -> Bool { hasPendingStop && pendingStop.exchange(false, ordering: .sequentiallyConsistent) }
@@ -105,12 +101,10 @@ struct RunStack: ~Copyable, Sendable {
     }
 
     /// Takes the stop of a run, if there is one. Termination stops every run and is not used up.
-    @inline(__always)
-    borrowing func takeStop(_ frame: RunFrame) -> Bool { isTerminating || frame.takeStop() }
+    @inline(__always) borrowing func takeStop(_ frame: RunFrame) -> Bool { isTerminating || frame.takeStop() }
 
     /// Whether the run is to end after the pass in progress.
-    @inline(__always)
-    borrowing func isStopRequested(_ frame: RunFrame) -> Bool { frame.isStopRequested || isTerminating }
+    @inline(__always) borrowing func isStopRequested(_ frame: RunFrame) -> Bool { frame.isStopRequested || isTerminating }
 
     /// Calls `body` with each run in progress, from the outermost inwards.
     borrowing func forEachFrame(_ body: (RunFrame) -> Void) {

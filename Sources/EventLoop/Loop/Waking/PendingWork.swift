@@ -39,19 +39,16 @@ struct Attention: OptionSet {
     static let forSteps = Attention(rawValue: ~observed.rawValue)
 
     /// Whether step 9 has something that the wait did not report.
-    @inline(__always)
-    var hasEvents: Bool { !isDisjoint(with: .forEvents) }
+    @inline(__always) var hasEvents: Bool { !isDisjoint(with: .forEvents) }
 }
 
 extension RunLoop {
     /// Whether any bit is set that the owner has not handled. Most steps of most passes test this and do nothing else. What they do otherwise is out
     /// of line, because a short way to the kernel and back is a fast one.
-    @inline(__always)
-    var hasPendingWork: Bool { !waker.untaken.union(owned.pending).isEmpty }
+    @inline(__always) var hasPendingWork: Bool { !waker.untaken.union(owned.pending).isEmpty }
 
     /// Whether one of these bits is set: for a step that does nothing for others.
-    @inline(__always)
-    func hasWork(_ bits: Attention) -> Bool { !waker.untaken.union(owned.pending).isDisjoint(with: bits) }
+    @inline(__always) func hasWork(_ bits: Attention) -> Bool { !waker.untaken.union(owned.pending).isDisjoint(with: bits) }
 
     /// Takes the bits that others have set. If a run of another mode has begun or ended since, looks into the queues as well.
     @inline(__always)
@@ -120,8 +117,7 @@ extension RunLoop {
 
     /// Carries out pending changes, and makes the last callouts of items that other threads ended: at the end of a pass, so that a run does
     /// not finish with such a callout outstanding, and between taking performs and performing them.
-    @inline(__always)
-    func finishPendingEnds(_ mode: ModeState) { /* DOES CALLOUT */ if hasWork(.forEnds) { carryOutPendingEnds(mode) } }
+    @inline(__always) func finishPendingEnds(_ mode: ModeState) { /* DOES CALLOUT */ if hasWork(.forEnds) { carryOutPendingEnds(mode) } }
 
     @inline(never)
     private func carryOutPendingEnds(_ mode: ModeState) { /* DOES CALLOUT */

@@ -18,8 +18,7 @@ extension RunLoop {
     private static var longestPause: Int64 { 500_000_000 }
 
     /// Step 5 without a base.
-    @inline(never)
-    func findReadyWithoutPoller(_ mode: ModeState) -> Ready { poll(entriesToPoll(mode), atMost: 0) }
+    @inline(never) func findReadyWithoutPoller(_ mode: ModeState) -> Ready { poll(entriesToPoll(mode), atMost: 0) }
 
     /// Step 7 without a base. No callouts but those of sources that fail when the base is made.
     @inline(never)

@@ -60,8 +60,7 @@ struct Waker: ~Copyable, Sendable {
         if isFirst { channel.wake() }
     }
 
-    @inline(__always)
-    var isHosted: Bool { hosted.load(ordering: .sequentiallyConsistent) }
+    @inline(__always) var isHosted: Bool { hosted.load(ordering: .sequentiallyConsistent) }
 
     /// Whether the owner sleeps, or has been woken and has not noticed yet.
     var isSleeping: Bool {
@@ -74,19 +73,16 @@ struct Waker: ~Copyable, Sendable {
 
     // MARK: The owner
 
-    @inline(__always)
-    var untaken: Attention { Attention(rawValue: attention.load(ordering: .sequentiallyConsistent)) }
+    @inline(__always) var untaken: Attention { Attention(rawValue: attention.load(ordering: .sequentiallyConsistent)) }
 
     @inline(__always)
     borrowing func takeAll() -> Attention { Attention(rawValue: attention.exchange(0, ordering: .sequentiallyConsistent)) }
 
     /// The owner is about to sleep. It now takes the bits and looks, then either sleeps or calls `stayAwake`.
-    @inline(__always)
-    borrowing func beginSleep() { sleepState.store(SleepState.asleep, ordering: .sequentiallyConsistent) }
+    @inline(__always) borrowing func beginSleep() { sleepState.store(SleepState.asleep, ordering: .sequentiallyConsistent) }
 
     /// The owner has found something to do and does not sleep.
-    @inline(__always)
-    borrowing func stayAwake() { sleepState.store(SleepState.working, ordering: .releasing) }
+    @inline(__always) borrowing func stayAwake() { sleepState.store(SleepState.working, ordering: .releasing) }
 
     /// The owner's wait has returned. True if somebody has woken it.
     @inline(__always)
@@ -99,12 +95,10 @@ struct Waker: ~Copyable, Sendable {
 
     /// The owner is in a handler in which its host may sleep.
     borrowing func beAlert() { sleepState.store(SleepState.alert, ordering: .sequentiallyConsistent) }
-
     borrowing func setHosted(_ isHosted: Bool) { hosted.store(isHosted, ordering: .sequentiallyConsistent) }
 
     /// Whether the owner is between two sleeps, as the owner sees it: callouts are allowed.
-    @inline(__always)
-    var isWorking: Bool { sleepState.load(ordering: .relaxed) == SleepState.working }
+    @inline(__always) var isWorking: Bool { sleepState.load(ordering: .relaxed) == SleepState.working }
 
     /// Whether somebody has woken the owner in the sleep in progress.
     var isWoken: Bool { sleepState.load(ordering: .sequentiallyConsistent) == SleepState.woken }
