@@ -118,7 +118,6 @@ extension RunLoop {
     /// to do than a short job would otherwise spend most of its time on asking. Nobody observes the sleep then, or step 5 would have asked.
     var mayPutOffPolling: Bool {
         let bits = owned.pending.subtracting(.observed)
-        if bits.isEmpty || !bits.isSubset(of: [.jobs, .messages]) { return false }
-        return owned.jobs.hasPolledLately()
+        return !bits.isEmpty && bits.isSubset(of: [.jobs, .messages]) && owned.jobs.hasPolledLately()
     }
 }

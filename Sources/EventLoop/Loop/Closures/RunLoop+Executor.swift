@@ -37,16 +37,3 @@ extension RunLoop: SerialExecutor, TaskExecutor {
         )
     }
 }
-
-extension QueuedJob {
-    /// Runs it on the calling thread, which is the loop's, or acts for it after its end. A job that came by preference runs as code of the loop,
-    /// without isolation (decision 42). A job of an actor runs isolated only: given a preference that its task does not have, the runtime would send
-    /// it through the queue again at every `await` that returns to the actor.
-    func run(on loop: RunLoop) { /* DOES CALLOUT */
-        if isPreference {
-            job.runSynchronously(on: loop.asUnownedTaskExecutor())
-        } else {
-            job.runSynchronously(on: loop.asUnownedSerialExecutor())
-        }
-    }
-}

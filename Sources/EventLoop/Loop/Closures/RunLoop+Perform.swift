@@ -80,8 +80,7 @@ extension RunLoop {
             if isPerformed && frame.owned.returnsAfterSource { return true }
             takeAttention(mode)
         }
-        guard owned.pending.contains(.signals) else { return isPerformed }
-        return performSignaled(frame, mode) || isPerformed
+        return owned.pending.contains(.signals) && performSignaled(frame, mode) || isPerformed
     }
 
     /// Performs what was queued for the mode when this begins, in order. True when there was something. One at a time from the owner's queues, so

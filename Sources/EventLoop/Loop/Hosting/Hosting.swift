@@ -104,19 +104,16 @@ extension RunLoop {
             if isInsideOwnSleep { waker.stayAwake() }
             sleepInHost()
         }
-        // An empty mode makes no pass, or one that does not poll the kernel.
-        if !hosted.isOver && isEmpty(hosted.mode) { dropWakeUps(hosted) }
+        // An empty mode makes no pass, or one that does not poll the kernel: its descriptor is made quiet here.
+        if !hosted.isOver && isEmpty(hosted.mode) {
+            wakeInHost()
+            takeAttention(hosted.mode)
+            // In a handler, the wake-up is for the outer run.
+            if runs.depth == 0 { owned.pending.subtract(.wake) }
+            _ = hosted.mode.owned.poller?.poll()
+            sleepInHost()
+        }
         return result
-    }
-
-    /// Makes an empty mode's descriptor quiet.
-    private func dropWakeUps(_ hosted: HostedMode) { /* DOES CALLOUT */
-        wakeInHost()
-        takeAttention(hosted.mode)
-        // In a handler, the wake-up is for the outer run.
-        if runs.depth == 0 { owned.pending.subtract(.wake) }
-        _ = hosted.mode.owned.poller?.poll()
-        sleepInHost()
     }
 
     /// False if the loop has ended. Otherwise the loop is hosted, and leaves the sleep in its host.

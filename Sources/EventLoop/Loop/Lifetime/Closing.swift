@@ -50,10 +50,9 @@ extension RunLoop {
 
     /// Takes a hold, as the thread itself does for its `drain` closure. False if the loop refuses work already. Thread-safe.
     func takeHold() -> Bool {
-        shared.withLockIfOwn { shared -> Bool in
-            guard shared.phase == .open else { return false }
-            shared.drain.holds += 1
-            return true
+        shared.withLockIfOwn { shared in
+            if shared.phase == .open { shared.drain.holds += 1 }
+            return shared.phase == .open
         } ?? false
     }
 
