@@ -87,13 +87,7 @@ extension RunLoop {
             finishEndsWithoutPass()
             return finishWithoutPass(name, nil)
         }
-        return mode.use { mode in
-            if isEmpty(mode) {
-                finishEndsWithoutPass()
-                if isEmpty(mode) { return finishWithoutPass(name, mode) }
-            }
-            return runMode(frame, mode, limit, returnsAfterSource)
-        }
+        return mode.use { runMode(frame, $0, limit, returnsAfterSource) }
     }
 
     /// Makes the last callouts of what other threads have ended, as the end of a pass does, for a run that makes no pass.
@@ -107,6 +101,10 @@ extension RunLoop {
     @inline(__always)
     private func runMode(_ frame: RunFrame, _ mode: ModeState, _ limit: Int64, _ returnsAfterSource: Bool) -> RunResult
     { /* DOES CALLOUT */
+        if isEmpty(mode) {
+            finishEndsWithoutPass()
+            if isEmpty(mode) { return finishWithoutPass(mode.name, mode) }
+        }
         mode.owned.pollerReference?.use { precondition(!$0.state.isInside, Poller.nestedUnderForeign) }
         frame.prepare(
             mode, limit: limit, pollsOnly: limit != .max && (limit == .min || limit <= now().nanoseconds),
