@@ -186,7 +186,12 @@ extension RunLoop {
         }
         wakeInHost()
         // No callouts from here on.
-        for hosted in owned.hosting.modes { armDeadline(hosted.mode) }
+        for hosted in owned.hosting.modes {
+            guard let poller = hosted.mode.owned.poller else { continue }
+            let own = time.manualClock == nil ? nextWake(hosted.mode) : .max
+            // An active guest is a reason to step, which the owner looks for below.
+            poller.armDeadline(min(own, poller.hasActiveGuest ? .max : poller.nextGuestTimeout))
+        }
         owned.hosting.isBetweenSteps = true
         observeHost(isWorking: false)
         owned.hosting.depth = runs.depth
@@ -233,13 +238,6 @@ extension RunLoop {
     /// When a timer or a guest loop of the mode is due.
     private func nextWake(_ mode: ModeState) -> Int64 {
         min(mode.owned.timers.nextWake(), mode.hasGuestLoops ? mode.owned.nextGuestCall : .max)
-    }
-
-    private func armDeadline(_ mode: ModeState) {
-        guard let poller = mode.owned.poller else { return }
-        let own = time.manualClock == nil ? nextWake(mode) : .max
-        // An active guest is a reason to step, which the owner looks for next.
-        poller.armDeadline(min(own, poller.hasActiveGuest ? .max : poller.nextGuestTimeout))
     }
 
     func nextDeadline(of hosted: HostedMode) -> Instant? {

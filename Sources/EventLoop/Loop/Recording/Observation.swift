@@ -12,7 +12,6 @@ final class Observation: @unchecked Sendable {
         /// From then on, until the loop ends.
         var wantsSlowest = false
         var ring: EventRing?
-        var isEmpty: Bool { watchdogs == 0 && !wantsSlowest && ring == nil }
     }
 
     let wishes = LoopLock(Wishes())
@@ -59,10 +58,10 @@ final class Observation: @unchecked Sendable {
 
     /// Takes what others wish. False if nobody observes the loop any more.
     func takeWishes() -> Bool {
-        let (ring, findsSlowest, isWatched, isEmpty) = wishes.withLock { ($0.ring, $0.wantsSlowest, $0.watchdogs > 0, $0.isEmpty) }
+        let (ring, findsSlowest, isWatched) = wishes.withLock { ($0.ring, $0.wantsSlowest, $0.watchdogs > 0) }
         (owned.ring, owned.findsSlowest) = (ring, findsSlowest)
         isWatchAdopted.store(isWatched, ordering: .releasing)
-        return !isEmpty
+        return ring != nil || findsSlowest || isWatched
     }
 
     /// The thread begins to work. It stores `isWorking` before it loads `alarm`; the watchdog stores `alarm` before it loads `isWorking`.

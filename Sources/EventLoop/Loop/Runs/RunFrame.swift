@@ -18,7 +18,8 @@ final class RunFrame: Sendable {
     @exclusivity(unchecked) nonisolated(unsafe) var owned = Owned()
 
     struct Owned: ~Copyable {
-        fileprivate var innerFrame: RunFrame?
+        /// `RunStack` takes it at its end.
+        var innerFrame: RunFrame?
         /// Modes live as long as their loop.
         fileprivate(set) var modeReference: Borrowed<ModeState>?
         fileprivate(set) var limit = Int64.max
@@ -38,9 +39,6 @@ final class RunFrame: Sendable {
     }
 
     init(outer: Borrowed<RunFrame>?) { self.outer = outer }
-
-    /// For the end of the loop.
-    func takeInner() -> RunFrame? { owned.innerFrame.take() }
 
     /// The mode of the run. Every run sets it before anything else; nil before the first.
     var mode: ModeState! { owned.modeReference?.object }

@@ -17,8 +17,8 @@ struct RunStack: ~Copyable, Sendable {
 
     deinit {
         // One by one, because releasing a chain recurses.
-        var frame = outermost.takeInner()
-        while let outer = frame { frame = outer.takeInner() }  // ends: the chain has an end
+        var frame = outermost.owned.innerFrame.take()
+        while let outer = frame { frame = outer.owned.innerFrame.take() }  // ends: the chain has an end
     }
 
     // MARK: Any thread
