@@ -50,7 +50,7 @@ extension RunLoop {
 
     /// Takes a hold, as the thread itself does for its `drain` closure. False if the loop refuses work already. Thread-safe.
     func takeHold() -> Bool {
-        shared.withLockIfOwn { shared in
+        shared.withLockIfOwn { shared -> Bool in
             if shared.phase == .open { shared.drain.holds += 1 }
             return shared.phase == .open
         } ?? false
