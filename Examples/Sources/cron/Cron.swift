@@ -22,7 +22,7 @@ func next(after time: RunLoop.WallTime, hour: Int, minute: Int, in zone: TimeZon
     return RunLoop.WallTime(nanosecondsSince1970: Int64(date.timeIntervalSince1970) * 1_000_000_000)
 }
 
-/// Calls `job` every day at that time, on the loop. Release or invalidate the timer to end it.
+/// Calls `job` every day at that time, on the loop. Invalidate the timer to end it.
 func daily(
     _ hour: Int, _ minute: Int, in zone: TimeZone, on loop: RunLoop, _ job: @escaping @Sendable (RunLoop.WallTime) -> Void
 ) throws -> RunLoop.WallTimer {
