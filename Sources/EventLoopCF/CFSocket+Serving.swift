@@ -12,18 +12,17 @@ extension CFSocket {
 
     /// On the thread of a loop that runs the source, which has claimed the watcher.
     func serve(_ ready: RunLoop.DescriptorSource.Events) { /* DOES CALLOUT */
-        if mayBeServed() {
-            if ready.contains(.write) { deliverOutcome() }
-            if ready.contains(.read) {
-                switch types.readType {
-                case .readCallBack: deliverReadiness()
-                case .acceptCallBack: deliverConnection()
-                case .dataCallBack: deliverData()
-                default: break
-                }
+        let ready = confirmed(ready)
+        if ready.contains(.write) { deliverOutcome() }
+        if ready.contains(.read) {
+            switch types.readType {
+            case .readCallBack: deliverReadiness()
+            case .acceptCallBack: deliverConnection()
+            case .dataCallBack: deliverData()
+            default: break
             }
-            if ready.contains(.write) { deliverRoom() }
         }
+        if ready.contains(.write) { deliverRoom() }
         // Of a callback that disarmed itself and armed itself again, the loops see nothing.
         watch()
     }
@@ -34,19 +33,20 @@ extension CFSocket {
         callout?(self, type, address, data, context.info)
     }
 
-    /// False for a stream that was never connected: it is silent until somebody connects it.
-    private func mayBeServed() -> Bool {
+    /// What of `ready` is to be called back for. A stream that was never connected is silent until somebody connects it. And the kernel may have
+    /// reported its hang-up before an attempt that has begun since. So the kernel is asked again, until the stream is ready for something.
+    private func confirmed(_ ready: RunLoop.DescriptorSource.Events) -> RunLoop.DescriptorSource.Events {
         let unsettled = state.withLock { state -> (NativeSocket, UInt)? in
             guard let native = state.native, !state.isSettled else { return nil }
             return (native, state.changes)
         }
-        guard let (native, changes) = unsettled else { return true }
-        let isUnconnected = native.isUnconnected
-        return state.withLock { state in
+        guard let (native, changes) = unsettled else { return ready }
+        let present = native.readiness
+        return state.withLock { state -> RunLoop.DescriptorSource.Events in
             // If another thread has begun to connect meanwhile, the kernel was asked too early.
-            guard state.changes == changes else { return false }
-            (state.isUnconnected, state.isSettled) = (isUnconnected, !isUnconnected)
-            return !isUnconnected
+            guard state.changes == changes else { return [] }
+            (state.isUnconnected, state.isSettled) = (present == nil, present.map { !$0.isEmpty } ?? false)
+            return ready.intersection(present ?? [])
         }
     }
 
@@ -73,7 +73,7 @@ extension CFSocket {
 
     private func deliverReadiness() { /* DOES CALLOUT */
         let context = state.withLock { state -> RetainedContext<CFSocketContext>? in
-            guard state.isReadArmed else { return nil }
+            guard state.isReadArmed, state.waitingConnects.isEmpty else { return nil }
             state.isReadArmed = false
             state.unreturned.insert(.readCallBack)
             return state.context
@@ -103,18 +103,18 @@ extension CFSocket {
     }
 
     private func deliverData() { /* DOES CALLOUT */
-        guard let native = state.withLock({ $0.isReadArmed ? $0.native : nil }), case .data(let data, let sender) = native.receive() else {
-            return
-        }
-        let isEnd = data.count == 0 && native.kind != .messages
-        let taken = state.withLock { state -> (CFData, RetainedContext<CFSocketContext>)? in
-            guard state.native === native, let context = state.context else { return nil }
+        // Received under the lock: a thread that begins to connect and waits takes the error of its attempt.
+        let received = state.withLock { state -> (CFData, CFData, RetainedContext<CFSocketContext>, Bool)? in
+            guard state.isReadArmed, state.waitingConnects.isEmpty, let native = state.native, let context = state.context,
+                case .data(let data, let sender) = native.receive()
+            else { return nil }
+            let isEnd = data.count == 0 && native.kind != .messages
             if isEnd || state.flags & CFSocketCallBackType.dataCallBack.rawValue == 0 { state.isReadArmed = false }
             if isEnd { state.unreturned.insert(.dataCallBack) }
             if sender == nil && state.peerAddress == nil { state.peerAddress = SocketCalls.peerAddress(native.descriptor) }
-            return (sender ?? state.peerAddress ?? .empty, context)
+            return (data, sender ?? state.peerAddress ?? .empty, context, isEnd)
         }
-        guard let (address, context) = taken else { return }
+        guard let (data, address, context, isEnd) = received else { return }
         withExtendedLifetime(data) { call(.dataCallBack, address, Unmanaged.passUnretained(data).toOpaque(), context) }
         if isEnd { return invalidate() }
         state.withLock { rearm(.dataCallBack, &$0) }
@@ -143,7 +143,7 @@ extension CFSocket {
     /// The socket can be written to.
     private func deliverRoom() { /* DOES CALLOUT */
         let context = state.withLock { state -> RetainedContext<CFSocketContext>? in
-            guard state.isWriteArmed else { return nil }
+            guard state.isWriteArmed, state.waitingConnects.isEmpty else { return nil }
             state.isWriteArmed = false
             state.unreturned.insert(.writeCallBack)
             return state.context

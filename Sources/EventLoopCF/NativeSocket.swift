@@ -49,8 +49,14 @@ final class NativeSocket: Sendable {
 
     func closeAtEnd() { closes.store(true, ordering: .releasing) }
 
-    /// The kernel reports a hang-up, but no end of the input: the stream was never connected, and does not connect.
-    var isUnconnected: Bool { SocketCalls.isUnconnected(descriptor) }
+    /// What the stream is ready for now; nil if it was never connected, and does not connect.
+    var readiness: RunLoop.DescriptorSource.Events? {
+        guard let (reads, writes) = SocketCalls.readiness(descriptor) else { return nil }
+        var events: RunLoop.DescriptorSource.Events = []
+        if reads { events.insert(.read) }
+        if writes { events.insert(.write) }
+        return events
+    }
 
     // MARK: Receiving
 

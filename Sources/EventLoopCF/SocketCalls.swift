@@ -108,11 +108,13 @@ enum SocketCalls {
         return poll(&request, 1, milliseconds) > 0 ? Int32(request.revents) : 0
     }
 
-    /// Linux reports a hang-up of a stream that is neither connected nor connecting (tcp_poll, unix_poll), and the end of the input besides
-    /// if it once was connected.
-    static func isUnconnected(_ descriptor: Int32) -> Bool {
-        let ready = ready(descriptor, Int32(POLLIN), 0)
-        return ready & Int32(POLLHUP) != 0 && ready & Int32(POLLIN | POLLERR) == 0
+    /// Whether a stream can be read now, and written to. Nil if it is neither connected nor connecting: Linux reports a hang-up then (tcp_poll,
+    /// unix_poll), and the end of the input besides if it once was connected.
+    static func readiness(_ descriptor: Int32) -> (reads: Bool, writes: Bool)? {
+        let ready = ready(descriptor, Int32(POLLIN | POLLOUT), 0)
+        if ready & Int32(POLLHUP) != 0 && ready & Int32(POLLIN | POLLERR) == 0 { return nil }
+        let isBroken = ready & Int32(POLLHUP | POLLERR) != 0
+        return (isBroken || ready & Int32(POLLIN) != 0, isBroken || ready & Int32(POLLOUT) != 0)
     }
 
     /// Both directions have ended, as after an attempt that failed.
