@@ -149,6 +149,11 @@ int cplatform_connect_to(const char *path, int64_t milliseconds) {
         }
         if (connect(descriptor, (struct sockaddr *)&address, sizeof address) == 0) break;
         if (errno != EINTR) return close_keeping_errno(descriptor);
+        // Signals that keep coming must not end each wait before the kernel's clock has moved.
+        if (milliseconds > 0 && milliseconds_now() >= deadline) {
+            errno = EAGAIN;
+            return close_keeping_errno(descriptor);
+        }
     }
     if (milliseconds == 0 && fcntl(descriptor, F_SETFL, 0) < 0) return close_keeping_errno(descriptor);
     return descriptor;
@@ -305,17 +310,15 @@ void cplatform_limit_waiting(int descriptor, int64_t milliseconds) {
     setsockopt(descriptor, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
 }
 
-bool cplatform_await_readable(int descriptor, int64_t nanoseconds) {
+void cplatform_await_readable(int descriptor, int64_t nanoseconds) {
     struct pollfd entry = {.fd = descriptor, .events = POLLIN};
 #if defined(__linux__)
     struct timespec limit = {.tv_sec = nanoseconds / 1000000000, .tv_nsec = nanoseconds % 1000000000};
-    int count = ppoll(&entry, 1, nanoseconds < 0 ? NULL : &limit, NULL);
+    ppoll(&entry, 1, nanoseconds < 0 ? NULL : &limit, NULL);
 #else
     int64_t milliseconds = nanoseconds < 0 ? -1 : (nanoseconds + 999999) / 1000000;
-    int count = poll(&entry, 1, milliseconds > 1000000000 ? 1000000000 : (int)milliseconds);
+    poll(&entry, 1, milliseconds > 1000000000 ? 1000000000 : (int)milliseconds);
 #endif
-    // A signal ends the wait early. The caller checks the time.
-    return count > 0 || (count < 0 && errno == EINTR);
 }
 
 // MARK: Files

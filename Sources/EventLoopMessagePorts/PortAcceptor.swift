@@ -92,7 +92,7 @@ final class PortAcceptor: @unchecked Sendable {
                 switch errno {
                 case EAGAIN: return .nobody
                 // Linux reserves the number first, so accept(2) fails even if nobody waits. Then nobody has to be evicted.
-                case EMFILE: return cplatform_await_readable(listener, 0) ? .noDescriptor : .nobody
+                case EMFILE: return cplatform_is_readable(listener) ? .noDescriptor : .nobody
                 default: return .failed
                 }
             }

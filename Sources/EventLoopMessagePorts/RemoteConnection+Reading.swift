@@ -89,7 +89,7 @@ extension RemoteConnection {
             }
             return receiver.receive(from: descriptor, .blocking)
         }
-        _ = cplatform_await_readable(descriptor, left)
+        cplatform_await_readable(descriptor, left)
         return receiver.receive(from: descriptor)
     }
 

@@ -46,8 +46,8 @@ int64_t cplatform_receive(
 // Sets how long a blocking receive waits; 0 for no limit. The kernel rounds up to its ticks, some milliseconds.
 void cplatform_limit_waiting(int descriptor, int64_t milliseconds);
 
-// Blocks until the descriptor is readable or broken; returns false if `nanoseconds` pass first. Negative blocks forever.
-bool cplatform_await_readable(int descriptor, int64_t nanoseconds);
+// Blocks until the descriptor is readable or broken, `nanoseconds` pass, or a signal comes. Negative blocks forever.
+void cplatform_await_readable(int descriptor, int64_t nanoseconds);
 // Whether a connection holds unread bytes, and maybe descriptors with them; true if that is unknown.
 bool cplatform_has_unread(int descriptor);
 // Shuts down both directions, for all descriptors of the socket.

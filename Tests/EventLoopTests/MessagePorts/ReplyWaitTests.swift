@@ -1,7 +1,7 @@
 // Rules proved here, of waiting for replies:
 //  - The reader of a connection passes the reading on when it returns. The next reader reads or passes it on, even if it has timed out.
 //  - A reply that is in the socket arrives, also if a sender notices the end of the connection first.
-//  - Every timeout is valid: zero or less, in the past, and infinite.
+//  - Every timeout is valid: zero or less, in the past, and infinite. That of a connection ends it also among signals.
 //  - A run that waits for a reply returns although a nested run in the same mode has taken its wake-up.
 //  - A thread that is cancelled in a call leaves no lock held, and does not stay the reader.
 //  - A request ends if its loop is told to end, or if its task was cancelled before.
@@ -184,6 +184,40 @@ private func hold(_ engine: PortEngine) -> EventLoopTestSupport.Gate {
             try served.end()
         }
     }
+
+    #if os(Linux)
+    @Test func `a client that waits for room among the server's new clients gives up at its timeout, although signals keep coming`() async {
+        // In a process of its own, which a signal's action belongs to.
+        await #expect(processExitsWith: .success) {
+            killLater(seconds: 300)
+            var action = sigaction()
+            action.__sigaction_handler.sa_handler = { _ in }  // without SA_RESTART: the call is interrupted
+            sigaction(SIGUSR1, &action, nil)
+            let name = try PortName(freshName())
+            let (registration, listener) = try PortRegistration.take(name, backlog: 0)
+            // The queue has room for one.
+            let first = try PortRegistration.find(name, timeout: .zero)
+            let isTimedOut = try plainThread {
+                letThrough(SIGUSR1)
+                let (thread, isOver) = (currentThreadID(), Box(false))
+                let storm = plainThread { while !isOver.value { pthread_kill(pthread_t(thread), SIGUSR1) } }
+                var hasGivenUp = false
+                do throws(RunLoop.PortError) {
+                    close(try PortRegistration.find(name, timeout: .milliseconds(20)))
+                } catch {
+                    hasGivenUp = error == .sendTimedOut
+                }
+                isOver.value = true
+                try storm.join()
+                return hasGivenUp
+            }.join()
+            #expect(isTimedOut)
+            close(first)
+            registration.withdraw()
+            close(listener)
+        }
+    }
+    #endif
 
     @Test func `a request that is abandoned after a part of it was sent keeps little of its message, and is void`() throws {
         let (near, far) = connectedSockets()
