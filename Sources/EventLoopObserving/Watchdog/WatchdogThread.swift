@@ -1,6 +1,7 @@
 // The thread of all watchdogs: which loops it watches, and when it looks at them. Tests/Models/watchdog.pml checks how it sleeps.
 //
-// Lifecycle of the thread: started with the first watch, detached, and there until the process ends.
+// Lifecycle of the thread: started with the first watch, detached, and there until the process ends, or until a report ends it: then it starts
+// another one, which goes on.
 
 internal import CPlatform
 internal import CStacks
@@ -80,8 +81,9 @@ enum WatchdogThread {
         cplatform_ring_alarm()
     }
 
-    private static func startThread() {
-        let code = NativeThread.start { WatchdogThread.live() }
+    /// - Parameter continues: in place of a thread that a report has ended.
+    private static func startThread(continues: Bool = false) {
+        let code = NativeThread.start { WatchdogThread.live(continues: continues) }
         if code == 0 { return }
         // The next watch tries again.
         state.withLock { $0.hasThread = false }
@@ -112,12 +114,18 @@ enum WatchdogThread {
     // SAFETY: only the thread touches what it points to.
     private nonisolated(unsafe) static let round = UnsafeMutablePointer<WatchdogRound>.allocate(capacity: 1)
 
-    private static func live() { /* DOES CALLOUT */
+    private static func live(continues: Bool) { /* DOES CALLOUT */
         cplatform_name_this_thread("watchdog")
         blockSignals()
-        // Overwrites, in a child, what the parent's thread may have been changing.
-        round.initialize(to: WatchdogRound())
-        while true { serve(&round.pointee) }  // ends: with the process
+        // Overwrites, in a child, what the parent's thread may have been changing. A thread that continues knows what was reported.
+        if !continues { round.initialize(to: WatchdogRound()) }
+        while true { serve(&round.pointee) }  // ends: with the process, or inside a report
+    }
+
+    /// A report has ended the thread.
+    private static func threadWillEnd(_ mark: ProcessMark) {
+        // In a child that the report has forked, the child's own watches start a thread.
+        if mark.isOurs { startThread(continues: true) }
     }
 
     /// One turn: looks at the loops and makes one report, or sleeps until the next look.
@@ -165,6 +173,10 @@ enum WatchdogThread {
         if reader() == nil { return }
         let description = round.describe(stall)
         // Asked again: a watchdog that was ended meanwhile is not called.
-        reader()?(description)
+        guard let onStall = reader() else { return }
+        let mark = ProcessMark()
+        CallInProgress.begin(by: stall.entry.watch) { WatchdogThread.threadWillEnd(mark) }
+        onStall(description)
+        CallInProgress.end(by: stall.entry.watch)
     }
 }

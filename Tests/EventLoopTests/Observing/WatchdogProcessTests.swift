@@ -1,6 +1,6 @@
 // Rules proved here (semantics 23.4, 23.6 to 23.10), most in a process of their own, because signals and threads are the process's:
 // - The watchdog's thread makes no step while all watched loops sleep, and looks again when one works. If it could not be started, the next
-//   `watch` tries again.
+//   `watch` tries again. If a report ends the thread, another one makes the other reports.
 // - The program's signals are not delivered to it.
 // - A thread that is blocked in a system call is not disturbed, and its report names the call.
 // - The processor time of a blocked thread is far less than the stall.
@@ -185,6 +185,38 @@ nonisolated(unsafe) private var urgentSignals = sig_atomic_t(0)  // SAFETY: one 
             try stall(running.loop, label: "planted", reported, 1)
             try running.end()
             #expect(reported.value == 1)
+        }
+    }
+
+    // What the frames of an ended thread held is leaked, which the leak detector finds, and neither sanitizer follows a thread that unwinds.
+    @Test(.enabled(if: !isUnderAddressSanitizer && !isUnderThreadSanitizer))
+    func `a report that ends the watchdog's thread leaves the others to another thread, and is not made again`() async {
+        await #expect(processExitsWith: .success) {
+            let (ended, reported) = (Box(0), Box(0))
+            let ending = RunLoop.Watchdog(threshold: .milliseconds(5)) {
+                if $0.label != "planted" { return }
+                ended.increment()
+                endThread()
+            }
+            let other = RunLoop.Watchdog(threshold: .milliseconds(5)) { if $0.label == "planted" { reported.increment() } }
+            let running = RunningLoop()
+            ending.watch(running.loop)
+            other.watch(running.loop)
+            for count in 1...3 {
+                let done = Gate()
+                running.loop.add(
+                    RunLoop.Timer(after: .zero, label: "planted") { _ in
+                        do { try waitUntil("both report the stall") { ended.value >= count && reported.value >= count } } catch {
+                            Issue.record(error)
+                        }
+                        done.open()
+                    })
+                done.wait()
+            }
+            try running.end()
+            #expect(ended.value == 3 && reported.value == 3)
+            ending.invalidate()
+            other.invalidate()
         }
     }
 
@@ -426,6 +458,9 @@ nonisolated(unsafe) private var urgentSignals = sig_atomic_t(0)  // SAFETY: one 
         }
     }
 }
+
+/// Returns nothing, so that no code behind a call of it is unreachable.
+private func endThread() { pthread_exit(nil) }
 
 @inline(never) private func computeForTheWatchdog(_ stalls: Box<[RunLoop.Watchdog.Stall]>, _ count: Int) {
     while stalls.value.count == count {}
