@@ -4,8 +4,16 @@ import EventLoop
 import EventLoopLibC
 
 extension RunLoop.SourceError {
-    /// The connection was reset. The kernel reports that once: a read after a write that failed with it sees an end that the peer never sent.
-    fileprivate var isReset: Bool { if case .system(_, ECONNRESET) = self { true } else { false } }
+    /// The connection has failed, in both directions. The kernel reports that once: a read after a write that failed with it sees an end that the
+    /// peer never sent. Behind EPIPE the peer may have ended properly.
+    fileprivate var isOfConnection: Bool {
+        guard case .system(_, let errno) = self else { return false }
+        // The kernel gives a connection up with the last thing that it has heard of the way to the peer; if that is nothing, with ETIMEDOUT.
+        return [
+            ECONNRESET, ECONNABORTED, ETIMEDOUT, EHOSTUNREACH, ENETUNREACH, EHOSTDOWN, ENETDOWN, ECONNREFUSED, ENOPROTOOPT, EOPNOTSUPP,
+            EACCES,
+        ].contains(errno)
+    }
 }
 
 extension StreamCore {
@@ -183,7 +191,7 @@ extension StreamCore {
             case .bytes(let count) where keepsInputLocked:
                 locked.receiving.input.append(UnsafeRawBufferPointer(start: piece, count: count))
                 locked.receiving.isNew = true
-            case .end where failure.isReset: return endLocked(.failed(failure), &actions)
+            case .end where failure.isOfConnection: return endLocked(.failed(failure), &actions)
             case .end: receivedNothingLocked(.end, &actions)
             case .wouldBlock where locked.receiving.layerMayHaveMore && locked.end == nil:
                 // The layer has bytes that are not the program's, and there may be more behind them.

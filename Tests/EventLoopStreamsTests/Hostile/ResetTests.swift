@@ -1,5 +1,5 @@
 // A connection that is reset at every byte of a conversation, over TCP and in memory: each side ends once, with a typed error or the end of the
-// stream, and has received a beginning of what was sent.
+// stream, and has received a beginning of what was sent. However a connection fails, what came before is received, and no end of the peer behind it.
 
 import EventLoop
 import EventLoopStreams
@@ -22,6 +22,48 @@ private func echo(_ stream: ByteStream, _ trace: Trace) {
         default: trace.add("\(end)")
         }
     }
+}
+
+/// A connection that has failed while bytes waited to be sent, as Linux shows it: the first call gets the error, and the next ones what has come, and
+/// then an end.
+private final class FailedConnection: StreamTransport, @unchecked Sendable {
+    // SAFETY: used on one thread.
+    private let code: Int32
+    private var received = Array("half an answer".utf8)
+    private var events: TransportEvents?
+
+    init(_ code: Int32) { self.code = code }
+
+    func open(
+        on loop: RunLoop, mode: RunLoop.Mode, label: String?, file: StaticString, line: UInt, _ events: TransportEvents
+    ) throws(RunLoop.SourceError) {
+        self.events = events
+    }
+
+    func read(into space: UnsafeMutableRawBufferPointer) -> TransferResult {
+        if received.isEmpty { return .end }
+        space.copyBytes(from: received)
+        defer { received = [] }
+        return .bytes(received.count)
+    }
+
+    func write(_ parts: UnsafeBufferPointer<UnsafeRawBufferPointer>) -> TransferResult {
+        .failed(.system(operation: "write", errno: code))
+    }
+
+    func finishWriting() {}
+    func didFinishWriting() {}
+    func setInterest(read: Bool, write: Bool) {}
+    func close() {
+        let taken = events
+        events = nil
+        taken?.transportWillClose(nil)
+        taken?.transportDidClose()
+    }
+    let losesBytesOnClose = true
+    let isWriteOnly = false
+    let localAddress: RunLoop.SocketAddress? = nil
+    let peerAddress: RunLoop.SocketAddress? = nil
 }
 
 @Suite(.bounded, .tags(.memory, .threads)) struct ResetTests {
@@ -92,6 +134,30 @@ private func echo(_ stream: ByteStream, _ trace: Trace) {
                     #expect(loop.run(for: .zero) == .finished)
                 }
             }
+        }
+    }
+
+    /// The loop serves a socket's room before its bytes: when the kernel gives the connection up, writing gets the error.
+    @Test(arguments: [ECONNRESET, ETIMEDOUT, EHOSTUNREACH, ENETUNREACH, EPIPE], [true, false])
+    func `an end behind the failure of a connection is not the peer's`(code: Int32, hasReader: Bool) throws {
+        try inManualTime { loop, _, trace in
+            let stream = try ByteStream(over: FailedConnection(code), on: loop)
+            let ended = Box<ByteStream.End?>(nil)
+            stream.onEnd { _, end in ended.value = end }
+            if hasReader {
+                stream.onReceive { _, bytes in
+                    let text = String(decoding: bytes.take(bytes.count), as: UTF8.self)
+                    trace.add(bytes.isLast ? text + ", the end" : text)
+                }
+            }
+            stream.send("a question")
+            settle(loop)
+            // The kernel answers EPIPE also if the peer has ended properly.
+            let isPeers = code == EPIPE && hasReader
+            let end: ByteStream.End = isPeers ? .endOfStream : .failed(.system(operation: "write", errno: code))
+            let text = isPeers ? "half an answer, the end" : "half an answer"
+            #expect(ended.value == end)
+            #expect(trace.list == (hasReader ? [text] : []))
         }
     }
 
