@@ -29,10 +29,11 @@ extension StreamCore {
         }
     }
 
-    /// Whether the layer must get bytes of the peer although the program takes none: without them it takes nothing of what the program writes.
+    /// Whether the layer must get bytes of the peer although the program takes none: without them it takes nothing of what the program writes. Also
+    /// while a handler has the input, which may run its loop until its bytes are sent.
     private var feedsLayerLocked: Bool {
         locked.sending.isLayerBlocked && locked.phase == .open && !locked.receiving.isEnded && locked.end == nil
-            && locked.sending.failure == nil && !locked.receiving.isBusy
+            && locked.sending.failure == nil
     }
 
     /// How many bytes the input may have: more than the option, if a task waits for more.
@@ -182,7 +183,7 @@ extension StreamCore {
         return true
     }
 
-    /// The layer gets bytes, and the program does not: it has paused, or has enough.
+    /// The layer gets bytes, and the program does not: it has paused, has enough, or is being called.
     private func feedLayerLocked(_ actions: inout StreamActions) {
         guard let layer else { return }
         let piece = ReceiveSpace.take()

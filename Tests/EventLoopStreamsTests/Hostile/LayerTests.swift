@@ -88,6 +88,28 @@ import Darwin
         }
     }
 
+    @Test func `a handler that runs its loop until its bytes are sent does not wait for ever if the layer wants input first`() throws {
+        try inManualTime { loop, _, trace in
+            let (pair, stream) = try connected(loop)
+            pair.send("H")
+            Task(executorPreference: loop) { try await stream.install(ScriptedLayer()) }
+            for _ in 0..<8 { _ = loop.run(for: .zero) }
+            stream.onReceive { stream, bytes in
+                bytes.consume(bytes.count)
+                stream.send("hello")
+                pair.send("w+")
+                for _ in 0..<8 { _ = stream.loop.run(for: .zero) }
+                trace.add(pair.received() ?? "the end")
+                // What has come meanwhile is for the next call.
+                stream.onReceive { _, bytes in trace.add(String(decoding: bytes.take(bytes.count), as: UTF8.self)) }
+            }
+            pair.send("W-")
+            for _ in 0..<8 { _ = loop.run(for: .zero) }
+            #expect(trace.take() == "hello +")
+            stream.close()
+        }
+    }
+
     @Test func `a layer that waits for input keeps no loop busy, although the socket has room`() async throws {
         try await withTestLoop { loop in
             let (pair, stream) = try await withLayer(loop)
