@@ -186,11 +186,13 @@ extension StreamCore {
             }
             let size = min(ReceiveSpace.size, room)
             let result = fillLocked(UnsafeMutableRawBufferPointer(start: piece, count: size))
-            continueLayerLocked(&actions)
-            switch result {
-            case .bytes(let count) where keepsInputLocked:
+            if case .bytes(let count) = result {
                 locked.receiving.input.append(UnsafeRawBufferPointer(start: piece, count: count))
                 locked.receiving.isNew = true
+            }
+            continueLayerLocked(&actions)
+            switch result {
+            case .bytes: break
             case .end where failure.isOfConnection: return endLocked(.failed(failure), &actions)
             case .end: receivedNothingLocked(.end, &actions)
             case .wouldBlock where locked.receiving.layerMayHaveMore && locked.end == nil:

@@ -98,14 +98,20 @@ extension StreamCore {
         defer { ReceiveSpace.giveBack(piece) }
         let size = min(ReceiveSpace.size, max(1, receiveLimitLocked - locked.receiving.input.count))
         let result = fillLocked(UnsafeMutableRawBufferPointer(start: piece, count: size))
+        if case .bytes(let count) = result {
+            // First, because the layer may end the stream: a task that waits gets the bytes, and not the end behind them.
+            keepLocked(UnsafeRawBufferPointer(start: piece, count: count), &actions)
+            return continueLayerLocked(&actions)
+        }
         continueLayerLocked(&actions)
-        guard case .bytes(let count) = result else { return receivedNothingLocked(result, &actions) }
-        // That may have ended the stream.
-        if !keepsInputLocked { return }
-        let bytes = UnsafeRawBufferPointer(start: piece, count: count)
+        receivedNothingLocked(result, &actions)
+    }
+
+    /// Bytes for the task that waits, or for the input.
+    private func keepLocked(_ bytes: UnsafeRawBufferPointer, _ actions: inout StreamActions) {
         if locked.receiving.input.isEmpty, let reader = locked.receiving.reader, case .bytes(let limit) = reader.need {
             locked.receiving.reader = nil
-            locked.receiving.consumed &+= UInt64(min(limit, count))
+            locked.receiving.consumed &+= UInt64(min(limit, bytes.count))
             actions.resume(reader, .success([UInt8](bytes.prefix(limit))))
             locked.receiving.input.append(UnsafeRawBufferPointer(rebasing: bytes.dropFirst(limit)))
             return

@@ -196,6 +196,19 @@ import Darwin
         }
     }
 
+    @Test func `a task that waits gets the bytes that come with what ends the stream`() async throws {
+        try await withTestLoop { loop in
+            let (pair, stream) = try await withLayer(loop)
+            // The peer takes none of it, so the answers wait.
+            stream.send([UInt8](repeating: 1, count: 4 << 20))
+            let read = Task { try await stream.read() }
+            try await suspendUntil("it reads") { stream.testsOnlyWaiters.readers == 1 }
+            pair.send(Array("data".utf8) + [UInt8](repeating: UInt8(ascii: "K"), count: 1_000))
+            #expect(try await read.value == Array("data".utf8))
+            await #expect(throws: RunLoop.SourceError.self) { try await stream.read() }
+        }
+    }
+
     @Test func `after a layer was refused nothing is read in the clear`() async throws {
         try await withTestLoop { loop in
             let (pair, stream) = try connected(loop)
