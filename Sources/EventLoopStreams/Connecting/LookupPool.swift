@@ -96,14 +96,12 @@ final class LookupPool: Sendable {
         switch step {
         case .wait: break
         case .refuse: request.refuse(.isFull(waitingLimit))
-        case .startThread:
-            let code = startThread()
-            if code != 0 { for request in requestsWithoutThread() { request.refuse(.noThread(errno: code)) } }
+        case .startThread: startThread()
         }
     }
 
     /// Removes a request that waits. If its body has begun, it goes on, and its thread does not count any more. Thread-safe.
-    func cancel(_ request: Request) {
+    func cancel(_ request: Request) { /* DOES CALLOUT */
         guard mark.isOurs else { return }
         let startsThread = state.withLock { state -> Bool in
             state.waiting.removeAll { $0 === request }
@@ -115,8 +113,7 @@ final class LookupPool: Sendable {
             state.threads += 1
             return true
         }
-        // If none can be started, the next thread that is free goes on with those that wait.
-        if startsThread, startThread() != 0 { state.withLock { $0.threads -= 1 } }
+        if startsThread { startThread() }
     }
 
     /// Calls `answer` with what `run` returns on a thread of the pool. `run` is not called if a lookup of this name is in flight: all who ask get its
@@ -149,7 +146,7 @@ final class LookupPool: Sendable {
     }
 
     /// The caller has gone. With the last one, a lookup that has not begun is forgotten. One in progress goes on, and who asks meanwhile shares it.
-    private func leave(_ name: String, _ caller: UInt64) {
+    private func leave(_ name: String, _ caller: UInt64) { /* DOES CALLOUT */
         guard mark.isOurs else { return }
         // Released outside the lock: it holds what the caller waits with.
         var answer: (@Sendable (LookupResult) -> Void)?
@@ -163,22 +160,21 @@ final class LookupPool: Sendable {
         if let request { cancel(request) }
     }
 
-    private func startThread() -> Int32 {
+    /// Starts a thread that `threads` counts already. Without it, the threads that run come to the requests that wait. If none runs, all are
+    /// refused.
+    private func startThread() { /* DOES CALLOUT */
         let context = Unmanaged.passRetained(self)
         let code = cstreams_start_thread(
             "name lookup", { Unmanaged<LookupPool>.fromOpaque($0!).takeRetainedValue().work() }, context.toOpaque())
-        if code != 0 { context.release() }
-        return code
-    }
-
-    /// A thread could not be started. Takes all requests if no other thread will come to them.
-    private func requestsWithoutThread() -> [Request] {
-        state.withLock { state in
+        if code == 0 { return }
+        context.release()
+        let refused = state.withLock { state -> [Request] in
             state.threads -= 1
             if state.threads > 0 { return [] }
             defer { state.waiting = [] }
             return state.waiting
         }
+        for request in refused { request.refuse(.noThread(errno: code)) }
     }
 
     /// The life of a thread.
