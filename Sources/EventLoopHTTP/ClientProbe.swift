@@ -20,7 +20,8 @@ enum ClientProbe {
 
     static var bytes: String { "HTTP/1.1 100 Continue\r\n\r\n" }
 
-    /// For clients that cannot be sent anything: the kernel asks once a second, which finds those that are not remembered any more.
+    /// For clients that cannot be sent anything: the kernel asks once a second, which finds those that are not remembered any more. One that cannot
+    /// be reached counts as gone after a minute, and not before: it may wait for its answer while its network is away for some seconds.
     static func keepAlive(_ stream: ByteStream) {
         stream.withDescriptor { descriptor in
             // Fails on Unix sockets, which need no probe.
@@ -31,7 +32,7 @@ enum ClientProbe {
             set(descriptor, level: Int32(IPPROTO_TCP), TCP_KEEPIDLE, 1)
             #endif
             set(descriptor, level: Int32(IPPROTO_TCP), TCP_KEEPINTVL, 1)
-            set(descriptor, level: Int32(IPPROTO_TCP), TCP_KEEPCNT, 2)
+            set(descriptor, level: Int32(IPPROTO_TCP), TCP_KEEPCNT, 60)
         }
     }
 

@@ -385,20 +385,27 @@ private struct ElementsUntilFull: AsyncSequence, AsyncIteratorProtocol, Sendable
     }
 
     @Test func `a client that half-closes is not taken for one that has gone`() async throws {
-        let mayEnd = Box(false)
+        let (stream, mayEnd) = (Box<ByteStream?>(nil), Box(false))
+        var options = HTTPServer.Options()
+        options.prepareConnection = { stream.value = $0 }
         let respond: @Sendable (Request) async throws -> Response = { _ in
             try await suspendUntil("the client was asked") { mayEnd.value }
             return .text("still there")
         }
-        try await withServer(respond: respond) { server in
+        try await withServer(options: options, respond: respond) { server in
             let client = try Client(server)
             try client.send(get())
             client.finishSending()
             // It is asked whether it is still there, with what a client ignores.
             #expect(try client.answer().status == 100)
+            // By the kernel as well, and a network that is away for some seconds does not end the connection.
+            var (count, size): (Int32, socklen_t) = (0, 4)
+            let code = stream.value?.withDescriptor { getsockopt($0, Int32(IPPROTO_TCP), TCP_KEEPCNT, &count, &size) }
+            #expect(code == 0 && count == 60)
             mayEnd.value = true
             #expect(try client.answer().text == "still there")
         }
+        stream.value = nil
     }
 
     /// The loop is busy meanwhile. It learns first of the room for the last bytes, and then of the client's end.
