@@ -401,6 +401,25 @@ int cplatform_connect_result(int descriptor) {
     return EINPROGRESS;
 }
 
+#if defined(__linux__)
+// A socket that has no connection, and is not connecting, reports a hang-up.
+void cplatform_hang_up(int descriptor) { shutdown(descriptor, SHUT_RDWR); }
+#else
+// BSD reports nothing of a socket that has never begun to connect. One whose peer has gone takes its place.
+void cplatform_hang_up(int descriptor) {
+    int ends[2];
+    if (shutdown(descriptor, SHUT_RDWR) == 0 || socketpair(AF_UNIX, SOCK_STREAM, 0, ends) < 0) return;
+    int cancellation = cplatform_hold_cancellation();
+    close(ends[1]);
+    if (prepared(ends[0]) >= 0) {
+        dup2(ends[0], descriptor);
+        fcntl(descriptor, F_SETFD, FD_CLOEXEC);
+        close(ends[0]);
+    }
+    cplatform_resume_cancellation(cancellation);
+}
+#endif
+
 int cplatform_duplicate(int descriptor) { return fcntl(descriptor, F_DUPFD_CLOEXEC, 0); }
 
 // MARK: Bound files

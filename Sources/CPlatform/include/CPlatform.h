@@ -358,6 +358,9 @@ int cplatform_accept_failure(int code);
 // Both return 0 if connected, EINPROGRESS while connecting, otherwise the errno.
 int cplatform_connect(int descriptor, const struct cplatform_address *address);
 int cplatform_connect_result(int descriptor);
+// Makes the socket of a failed attempt writable, so that a set reports it. Elsewhere than on Linux another file may take the number of a socket
+// that has never begun to connect.
+void cplatform_hang_up(int descriptor);
 int cplatform_duplicate(int descriptor);
 
 // Finds out which file is at a path; -1 if there is none.

@@ -5,13 +5,13 @@ internal import EventLoopLibC
 
 /// A socket that is connecting. Thread-safe.
 final class ConnectAttempt: Sendable {
-    enum Phase: Sendable {
+    enum Phase: Sendable, Equatable {
         /// The kernel is connecting. The socket becomes writable when there is an outcome.
         case inProgress
         /// The queue of the listening Unix socket is full. The kernel does not report when it has room, so `connect` must be retried.
         case queueIsFull
-        /// The attempt has failed, and the kernel does not report it.
-        case failed(RunLoop.SourceError)
+        /// The attempt has failed. The socket is writable.
+        case failed(errno: Int32)
         /// A caller has claimed the outcome.
         case finished
     }
@@ -45,15 +45,26 @@ final class ConnectAttempt: Sendable {
             cplatform_close(descriptor)
             throw error
         }
-        // The descriptor is open.
+        state = LoopLock(State(descriptor: descriptor, phase: Self.connect(descriptor, native)))
+        // The descriptor is open. After `connect`: see `cplatform_hang_up`.
         identity = FileIdentity(of: descriptor)!
-        state = LoopLock(State(descriptor: descriptor, phase: .queueIsFull))
-        _ = tryAgain()
     }
 
     deinit { end() }
 
-    private func failure(_ code: Int32) -> RunLoop.SourceError { .system(operation: "connect \(address)", errno: code) }
+    private static func connect(_ descriptor: Int32, _ native: cplatform_address) -> Phase {
+        var native = native
+        switch cplatform_connect(descriptor, &native) {
+        case 0, EINPROGRESS: return .inProgress  // a connected socket is writable, too
+        case EAGAIN: return .queueIsFull
+        case let code: return fail(descriptor, code)
+        }
+    }
+
+    private static func fail(_ descriptor: Int32, _ code: Int32) -> Phase {
+        cplatform_hang_up(descriptor)
+        return .failed(errno: code)
+    }
 
     var phase: Phase { state.withLock { $0.phase } }
 
@@ -66,13 +77,7 @@ final class ConnectAttempt: Sendable {
     /// Retries if the queue was full.
     func tryAgain() -> Phase {
         state.withLock { state in
-            guard case .queueIsFull = state.phase else { return state.phase }
-            var native = native
-            switch cplatform_connect(state.descriptor, &native) {
-            case 0, EINPROGRESS: state.phase = .inProgress  // a connected socket is writable, too
-            case EAGAIN: break
-            case let code: state.phase = .failed(failure(code))
-            }
+            if state.phase == .queueIsFull { state.phase = Self.connect(state.descriptor, native) }
             return state.phase
         }
     }
@@ -81,11 +86,11 @@ final class ConnectAttempt: Sendable {
     func timeOut() -> Phase {
         state.withLock { state in
             switch state.phase {
-            case .queueIsFull: state.phase = .failed(failure(ETIMEDOUT))
+            case .queueIsFull: state.phase = Self.fail(state.descriptor, ETIMEDOUT)
             case .inProgress:
                 // Reading the error clears it in the socket, so it is stored here.
                 let code = cplatform_connect_result(state.descriptor)
-                if code != 0 { state.phase = .failed(failure(code == EINPROGRESS ? ETIMEDOUT : code)) }
+                if code != 0 { state.phase = Self.fail(state.descriptor, code == EINPROGRESS ? ETIMEDOUT : code) }
             case .failed, .finished: break
             }
             return state.phase
@@ -95,17 +100,15 @@ final class ConnectAttempt: Sendable {
     /// Claims the outcome. Returns nil if there is none yet, or if another caller has claimed it.
     func claim() -> Result<Void, RunLoop.SourceError>? {
         state.withLock { state in
+            let code: Int32
             switch state.phase {
             case .queueIsFull, .finished: return nil
-            case .failed(let error):
-                state.phase = .finished
-                return .failure(error)
-            case .inProgress:
-                let code = cplatform_connect_result(state.descriptor)
-                if code == EINPROGRESS { return nil }
-                state.phase = .finished
-                return code == 0 ? .success(()) : .failure(failure(code))
+            case .failed(let known): code = known
+            case .inProgress: code = cplatform_connect_result(state.descriptor)
             }
+            if code == EINPROGRESS { return nil }
+            state.phase = .finished
+            return code == 0 ? .success(()) : .failure(.system(operation: "connect \(address)", errno: code))
         }
     }
 

@@ -25,11 +25,6 @@ extension RunLoop {
         private let retry: CompanionTimer
         /// The limit of a connection; nil for a listener.
         private let deadline: CompanionTimer?
-        /// Delivers an outcome that the kernel does not report. It counts as a handled source; a timer does not.
-        private let outcome = CompanionSource("outcome of a connection")
-        /// Whether `deliver` holds a use.
-        private let isDelivering = Atomic<Bool>(false)
-
         private let handlers: HandlerSlot<Handlers>
 
         private struct Handlers: Sendable {
@@ -133,11 +128,7 @@ extension RunLoop {
             let attempt = try ConnectAttempt(address, from: local, prepare)
             role = .connecting(attempt)
             self.priority = priority
-            if case .inProgress = attempt.phase {
-                retry = CompanionTimer("try of a connection")
-            } else {
-                retry = CompanionTimer("try of a connection", startingWhenAdded: .zero)
-            }
+            retry = CompanionTimer("try of a connection", startingWhenAdded: attempt.phase == .queueIsFull ? Swift.Duration.zero : nil)
             deadline = CompanionTimer("limit of a connection", startingWhenAdded: timeout)
             pause.store(Self.shortestRetry, ordering: .relaxed)
             handlers = HandlerSlot(Handlers(completion: completion))
@@ -215,8 +206,8 @@ extension RunLoop {
                 case .listening(let socket): (socket.descriptor, socket.identity, acceptsNow ? Readiness.read : [])
                 case .connecting(let attempt):
                     switch attempt.phase {
-                    case .inProgress: (attempt.descriptor, attempt.identity, Readiness.write)
-                    case .queueIsFull, .failed: (attempt.descriptor, attempt.identity, [])
+                    case .inProgress, .failed: (attempt.descriptor, attempt.identity, Readiness.write)
+                    case .queueIsFull: (attempt.descriptor, attempt.identity, [])
                     case .finished: (-1, attempt.identity, [])
                     }
                 }
@@ -234,19 +225,16 @@ extension RunLoop {
         override func didJoin(_ loop: RunLoop, _ mode: Mode) {
             retry.join(loop, mode, self, retryFired)
             deadline?.join(loop, mode, self, deadlineFired)
-            outcome.move(loop, mode, self, isMember: true)
         }
 
         override func didLeave(_ loop: RunLoop, _ mode: Mode) {
             retry.leave(loop, mode, self)
             deadline?.leave(loop, mode, self)
-            outcome.move(loop, mode, self, isMember: false)
         }
 
         override func didInvalidate() {
             retry.stop()
             deadline?.stop()
-            outcome.end()
         }
 
         override func releaseHandlers() {
@@ -324,37 +312,15 @@ extension RunLoop {
 
         private func report(_ phase: ConnectAttempt.Phase) {
             switch phase {
-            case .inProgress: watchDidChange()
+            case .inProgress, .failed: watchDidChange()
             case .queueIsFull: retry.start(.nanoseconds(lengthen(to: Self.longestRetry)), for: self, retryFired)
-            case .failed: deliverSoon()
             case .finished: break
             }
         }
 
-        /// Delivers the outcome from a custom source, in the modes in which the source is then.
-        private func deliverSoon() {
-            guard case .connecting(let attempt) = role else { return }
-            outcome.signal(for: self) { [weak self] in
-                guard let self, isValid else { return }
-                let loop = RunLoop.threadsLoop()
-                // With a claim, as the loop serves a ready source: so the loop knows of the call if the thread ends in it.
-                if let mode = loop.currentMode, loop.contains(self, forMode: mode), let membership = existingMembership(of: loop),
-                    beginServing(on: membership, loop.id)
-                {
-                    _ = loop.call(core) { deliver(attempt) }
-                } else {
-                    // Another thread has just removed it from this mode, or takes the outcome.
-                    deliverSoon()
-                }
-            }
-        }
-
-        /// Reports the outcome if there is one. On a loop's thread, in a mode of the source.
+        /// Reports the outcome if there is one. The loop has claimed the source, so the use of its membership lasts until this returns.
         private func deliver(_ attempt: ConnectAttempt) -> Bool { /* DOES CALLOUT */
-            guard rundown.enter() else { return false }
-            isDelivering.store(true, ordering: .relaxed)
-            defer { endDelivery() }
-            guard let outcome = attempt.claim() else { return false }
+            guard isValid, let outcome = attempt.claim() else { return false }
             // After the claim no other loop starts to watch the socket. The loops that watch it have memberships until the source is
             // invalid.
             let isShared = state.withLock { $0.memberships.count > 1 }
@@ -362,14 +328,6 @@ extension RunLoop {
             let result = outcome.flatMap { attempt.transferDescriptor(duplicating: isShared) }
             handlers.with { $0.handlers.completion(self, result) }
             return true
-        }
-
-        private func endDelivery() { /* DOES CALLOUT */
-            if isDelivering.exchange(false, ordering: .relaxed) && rundown.exit() { finish() }
-        }
-
-        override func endAbandonedCalls() { /* DOES CALLOUT */
-            endDelivery()
         }
     }
 }

@@ -166,12 +166,14 @@ private func connection(
     }
 
     @Test func `a source removed before its report reports where it is added again, and an invalidated source does not report`() throws {
+        let server = DeafListener(.ipv4(host: "127.0.0.1", port: 0))
+        server.fill()
         try onFreshThread { loop in
             let trace = Trace()
             let other = RunLoop.Mode("other")
-            let sources = try (0..<2).map { _ in try connection(to: .unix(path: "/tmp/eventloop-nobody-listens-here"), trace) }
+            let sources = try (0..<2).map { _ in try connection(to: server.address, timeout: .zero, trace) }
             for source in sources { loop.add(source) }
-            // The timer that learns the outcome has fired when the pass ends. The next pass would report the outcome.
+            // The limit has passed when the pass ends. The next pass would report the outcome.
             let observer = RunLoop.Observer(activities: .beforeTimers) { observer, _ in
                 if trace.list.count == 1 {
                     loop.remove(sources[0])
@@ -187,29 +189,33 @@ private func connection(
             #expect(trace.take() == "T T")
             loop.add(sources[0], forMode: other)
             #expect(loop.run(mode: other, for: patience) == .finished)
-            #expect(trace.take() == "nobody")
+            #expect(trace.take() == "timed out")
             #expect(sources[1].descriptor == -1)
             alive.cancel()
         }
     }
 
-    @Test func `an outcome that the kernel does not report moves with its source to another mode`() throws {
+    @Test func `the end of an attempt moves with its source to another mode`() throws {
+        let server = DeafListener(.ipv4(host: "127.0.0.1", port: 0))
+        server.fill()
         try inManualTime { loop, _, _ in
             let (trace, other) = (Trace(), RunLoop.Mode("other"))
-            let source = try connection(to: .unix(path: "/tmp/eventloop-nobody-listens-here"), trace)
+            let source = try connection(to: server.address, timeout: .zero, trace)
             loop.add(source)
-            // The outcome becomes known in this pass. The source leaves before the next pass, which would report it.
+            // The limit passes in this pass. The source leaves before the next pass, which would report it.
             #expect(loop.run(for: .zero) == .timedOut)
             loop.remove(source)
             loop.add(source, forMode: other)
             #expect(loop.run(mode: other, for: .seconds(60), returnAfterSourceHandled: true) == .handledSource)
-            #expect(trace.description == "nobody")
+            #expect(trace.description == "timed out")
         }
     }
 
-    @Test func `an outcome that the kernel does not report moves with its source to another loop`() throws {
+    @Test func `the end of an attempt moves with its source to another loop`() throws {
+        let server = DeafListener(.ipv4(host: "127.0.0.1", port: 0))
+        server.fill()
         let trace = Trace()
-        let source = try connection(to: .unix(path: "/tmp/eventloop-nobody-listens-here"), trace)
+        let source = try connection(to: server.address, timeout: .zero, trace)
         try onFreshThread { loop in
             loop.add(source)
             let alive = loop.keepAlive()
@@ -218,10 +224,11 @@ private func connection(
             try inManualTime { loop, _, _ in
                 loop.add(source)
                 #expect(loop.run(for: .seconds(60)) == .finished)
-                #expect(trace.description == "nobody")
+                #expect(trace.description == "timed out")
             }
             alive.cancel()
         }
+        withExtendedLifetime(server) {}
     }
 
     @Test(arguments: [AddressKind.ipv4, .unix])
