@@ -53,12 +53,8 @@ struct WallAlarm<State: Sendable>: ~Copyable, Sendable {
         while poll(&entry, 1, 1_000) < 0 && errno == EINTR {}  // ends: with the interrupt
     }
 
-    /// Not readable any more. A timer that has expired stays so until it is armed again.
-    func drain() {
-        var count: UInt64 = 0
-        // ECANCELED says that the clock was set, and EAGAIN that another loop was faster.
-        _ = read(descriptor, &count, MemoryLayout<UInt64>.size)
-    }
+    /// Not readable any more. A timer that has expired stays so until it is armed again. The read fails with ECANCELED if the clock was set.
+    func drain() { readReports(of: descriptor) }
 }
 
 extension RunLoop.Source {

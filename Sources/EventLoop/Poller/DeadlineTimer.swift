@@ -37,18 +37,12 @@ struct DeadlineTimer: ~Copyable {
     mutating func acknowledgeExpiry() {
         hasFired = false
         armed = .max
-        if !reportsEdges { readExpiry() }
+        if !reportsEdges && descriptor >= 0 { readReports(of: descriptor) }
     }
 
     /// Makes an expired descriptor unreadable when nothing is armed: an edge needs no read, but `EPOLL_CTL_MOD` reports it once more.
     func forgetExpiry() {
-        if armed == .max { readExpiry() }
-    }
-
-    private func readExpiry() {
-        if descriptor < 0 { return }
-        var count: UInt64 = 0
-        _ = read(descriptor, &count, MemoryLayout<UInt64>.size)
+        if armed == .max { readReports(of: descriptor) }
     }
 
     /// Arms for `deadline` (`Int64.max`: none). A deadline later than the armed one is left to be armed when that one comes, so that

@@ -7,9 +7,7 @@
 internal import CPlatform
 
 struct Guests {
-    /// Runs behind everything else of a round in which only internal callbacks have run until then.
     fileprivate let roundEnd: UnsafeMutablePointer<Poller.InternalRecord>
-    /// Runs at the beginning of a round.
     fileprivate let roundStart: UnsafeMutablePointer<Poller.InternalRecord>
     /// How many events libevent had counted as added before the first guest could come. Ours are not counted any more since then.
     fileprivate let ownEvents: Int
@@ -51,9 +49,10 @@ extension Poller {
     private func beginHosting(ownEvents: Int) {
         for record in state.internals { Internal.event(record).makeInternal() }
         forEachAdded { EventRecord.event($0).makeInternal() }
-        let roundEnd = makeGuestRecord(level: state.base.leastUrgentLevel, Self.roundDidEnd)
-        let roundStart = makeGuestRecord(level: EventBase.ownLevel, Self.roundDidStart)
+        let (roundEnd, roundStart) = (makeRecord(.roundEnd, level: state.base.leastUrgentLevel), makeRecord(.roundStart))
         state.guests = Guests(roundEnd: roundEnd, roundStart: roundStart, ownEvents: ownEvents)
+        for record in [roundEnd, roundStart] { assign(record) }
+        state.internals += [roundEnd, roundStart]
         state.isWaitSpecial = true
     }
 
@@ -83,13 +82,6 @@ extension Poller {
         // A tick later the coarse clock is certain to have reached the timeout. Before that, libevent would find nothing due.
         var tick: Int64 = 0
         return cplatform_coarse_now(&tick).addingSaturated(left.addingSaturated(1).multipliedSaturated(by: 1000).addingSaturated(tick))
-    }
-
-    private func makeGuestRecord(level: Int32, _ callback: @escaping EventCallback) -> UnsafeMutablePointer<InternalRecord> {
-        let record = Internal.allocate(InternalRecord(poller: Borrowed(self, keptBy: .event), callback: callback))
-        Internal.event(record).assign(state.base, -1, [.timeout], level: level, isInternal: true, callback, record)
-        state.internals.append(record)
-        return record
     }
 
     // MARK: Waiting
@@ -143,20 +135,14 @@ extension Poller {
         Internal.event(state.guests!.roundStart).add(afterMicroseconds: 0)
     }
 
-    private static let roundDidEnd: EventCallback = { _, _, context in
-        let record = context!.assumingMemoryBound(to: InternalRecord.self)
-        record.pointee.poller.use { poller in
-            poller.state.guests!.endedWithRound = true
-            poller.state.base.breakLoop()
-        }
+    func roundDidEnd() {
+        state.guests!.endedWithRound = true
+        state.base.breakLoop()
     }
 
-    private static let roundDidStart: EventCallback = { _, _, context in
-        let record = context!.assumingMemoryBound(to: InternalRecord.self)
-        record.pointee.poller.use { poller in
-            if !poller.state.guests!.isOpening { return poller.state.base.breakLoop() }
-            poller.state.guests!.isOpening = false
-            poller.endWaitBesideGuests()
-        }
+    func roundDidStart() {
+        if !state.guests!.isOpening { return state.base.breakLoop() }
+        state.guests!.isOpening = false
+        endWaitBesideGuests()
     }
 }

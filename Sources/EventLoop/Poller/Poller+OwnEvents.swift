@@ -1,84 +1,85 @@
-// The poller's own events: the wake-up, the deadline, Dispatch's handle.
+// The poller's own events: the wake-up, the deadline, Dispatch's handle, and those that end a wait beside C libraries.
 //
 // Lifecycle of the records: made when something is watched, freed by `Poller.deinit`.
-
-internal import EventLoopLibC
 
 extension Poller {
     /// The events that are the poller's own business.
     struct InternalRecord {
+        enum Role {
+            /// The second is read, because it is watched as a level.
+            case wakeUp, wakeUpToRead
+            case deadline, mainQueue
+            /// Runs at the beginning of a round of libevent's.
+            case roundStart
+            /// Runs behind everything else of a round in which only internal callbacks have run until then.
+            case roundEnd
+        }
         let poller: Borrowed<Poller>
-        var descriptor: Int32 = -1
-        var flags: EventFlags = []
-        var callback: EventCallback
-        /// The descriptor must be read, because the backend knows levels only.
-        var drains = false
+        let role: Role
+        let descriptor: Int32
+        let flags: EventFlags
+        let level: Int32
     }
     typealias Internal = EventRecord<InternalRecord>
 
     /// From now on the channel wakes the wait. Once, before the first wait.
     func watch(_ channel: borrowing WakeChannel) throws(RunLoop.SourceError) {
-        // A pipe that is never read fills up, and a full one has no edges.
-        let drains = !state.base.reportsEdges || channel.readEnd != channel.writeEnd
-        // Edge-triggered and never read, because every write is a new edge.
-        let code = watchInternally(channel.readEnd, drains ? [.read, .persist] : [.read, .persist, .edge], drains: drains)
+        // A pipe that is never read fills up, and a full one has no edges. An eventfd has an edge for every write.
+        let isEdge = state.base.reportsEdges && channel.readEnd == channel.writeEnd
+        let code = watchInternally(isEdge ? .wakeUp : .wakeUpToRead, channel.readEnd, isEdge ? [.read, .persist, .edge] : [.read, .persist])
         if code != 0 { throw .system(operation: "watching the wake-up descriptor", errno: code) }
     }
 
     /// From now on the deadline ends the wait. Once, before the first wait.
     func watchDeadline() throws(RunLoop.SourceError) {
-        let code = watchInternally(state.deadline.descriptor, state.deadline.flags) { _, _, context in
-            let record = context!.assumingMemoryBound(to: InternalRecord.self)
-            record.pointee.poller.use {
-                $0.countCollected()
-                $0.state.deadline.hasFired = true
-            }
-        }
+        let code = watchInternally(.deadline, state.deadline.descriptor, state.deadline.flags)
         if code != 0 { throw .system(operation: "watching a timer descriptor", errno: code) }
         state.deadline.event = Internal.event(state.internals.last!)  // it was just added
     }
 
     /// Watches the handle that Dispatch offers to run loops. 0 or an errno.
     func watchMainQueue(_ descriptor: Int32) -> Int32 {
-        let code = watchInternally(descriptor, [.read, .persist]) { _, _, context in
-            let record = context!.assumingMemoryBound(to: InternalRecord.self)
-            record.pointee.poller.use {
-                $0.countCollected()
-                $0.state.outcome.insert(.mainQueue)
-            }
-        }
-        state.watchesMainQueue = code == 0
-        if state.watchesMainQueue { state.asksAlways = true }
+        let code = watchInternally(.mainQueue, descriptor, [.read, .persist])
+        if code == 0 { (state.watchesMainQueue, state.asksAlways) = (true, true) }
         return code
     }
 
-    private func watchInternally(
-        _ descriptor: Int32, _ flags: EventFlags, drains: Bool = false, _ callback: @escaping EventCallback = Poller.internalEventFired
-    ) -> Int32 {
-        let record = Internal.allocate(
-            InternalRecord(poller: Borrowed(self, keptBy: .event), descriptor: descriptor, flags: flags, callback: callback, drains: drains)
-        )
-        let code = addInternal(record)
-        if code != 0 {
-            Internal.free(record)
-            return code
-        }
-        state.internals.append(record)
-        return 0
+    private func watchInternally(_ role: InternalRecord.Role, _ descriptor: Int32, _ flags: EventFlags) -> Int32 {
+        let record = makeRecord(role, descriptor, flags)
+        assign(record)
+        let code = Internal.event(record).add()
+        if code == 0 { state.internals.append(record) } else { Internal.free(record) }
+        return code
     }
 
-    func addInternal(_ record: UnsafeMutablePointer<InternalRecord>) -> Int32 {
-        let event = Internal.event(record)
-        event.assign(
-            state.base, record.pointee.descriptor, record.pointee.flags, isInternal: state.guests != nil, record.pointee.callback, record)
-        return event.add()
+    func makeRecord(
+        _ role: InternalRecord.Role, _ descriptor: Int32 = -1, _ flags: EventFlags = .timeout, level: Int32 = EventBase.ownLevel
+    ) -> UnsafeMutablePointer<InternalRecord> {
+        Internal.allocate(
+            InternalRecord(poller: Borrowed(self, keptBy: .event), role: role, descriptor: descriptor, flags: flags, level: level))
     }
 
-    private static let internalEventFired: EventCallback = { descriptor, _, context in
+    /// Prepares the event of a record for the base. Beside guests all such events are internal ones.
+    func assign(_ record: UnsafeMutablePointer<InternalRecord>) {
+        Internal.event(record).assign(
+            state.base, record.pointee.descriptor, record.pointee.flags, level: record.pointee.level, isInternal: state.guests != nil,
+            Self.ownEventFired, record)
+    }
+
+    private static let ownEventFired: EventCallback = { descriptor, _, context in
         let record = context!.assumingMemoryBound(to: InternalRecord.self)
-        record.pointee.poller.use { $0.countCollected() }
-        guard record.pointee.drains else { return }
-        var count: UInt64 = 0
-        _ = read(descriptor, &count, MemoryLayout<UInt64>.size)
+        record.pointee.poller.use { $0.fired(record.pointee.role, descriptor) }
+    }
+
+    private func fired(_ role: InternalRecord.Role, _ descriptor: Int32) {
+        switch role {
+        case .wakeUp: break
+        case .wakeUpToRead: readReports(of: descriptor)
+        case .deadline: state.deadline.hasFired = true
+        case .mainQueue: state.outcome.insert(.mainQueue)
+        case .roundStart: return roundDidStart()
+        case .roundEnd: return roundDidEnd()
+        }
+        countCollected()
     }
 }

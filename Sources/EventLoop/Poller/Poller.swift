@@ -212,7 +212,8 @@ final class Poller {
         state.base = fresh
         state.knownSet = nil
         for record in state.internals {
-            let code = addInternal(record)
+            assign(record)
+            let code = Internal.event(record).add()
             precondition(code == 0, "what one base watches another one watches too; errno \(code)")
         }
         state.deadline.eventWasMoved()

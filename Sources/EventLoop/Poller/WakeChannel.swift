@@ -43,13 +43,18 @@ struct WakeChannel: ~Copyable, Sendable {
             ends.withMemoryRebound(to: Int32.self, capacity: 2) { cplatform_wake($0) }
         }
     }
+
     /// Takes back every wake-up there was, for a channel that is watched as a level. False, and nothing taken, in a child.
     @discardableResult
     func drain() -> Bool {
-        guard mark.isOurs else { return false }
-        var bytes: (UInt64, UInt64, UInt64, UInt64) = (0, 0, 0, 0)
-        // Ends: an eventfd is empty after one read, and a pipe has an end; a writer that goes on writing does so once for each taking.
-        while withUnsafeMutableBytes(of: &bytes, { read(readEnd, $0.baseAddress, $0.count) }) == MemoryLayout.size(ofValue: bytes) {}
-        return true
+        if mark.isOurs { readReports(of: readEnd) }
+        return mark.isOurs
     }
+}
+
+/// Reads all that a channel, or a timer of the kernel, has to report, so that the descriptor is not readable any more.
+func readReports(of descriptor: Int32) {
+    var bytes: (UInt64, UInt64, UInt64, UInt64) = (0, 0, 0, 0)
+    // Ends: an eventfd or a timer is empty after one read, and a pipe has an end; a writer that goes on writing does so once for each taking.
+    while withUnsafeMutableBytes(of: &bytes, { read(descriptor, $0.baseAddress, $0.count) }) == MemoryLayout.size(ofValue: bytes) {}
 }
