@@ -87,21 +87,17 @@ struct EventBase: ~Copyable {
 
     /// The earliest timeout of an event that is added, as `OpaqueEvent.timeout`. Linear in the number of events.
     func earliestTimeout(except own: OpaqueEvent) -> Int64? {
-        var search = TimeoutSearch(own: own.raw)
+        typealias Search = (own: OpaquePointer, earliest: Int64)
+        var search: Search = (own.raw, .max)
         event_base_foreach_event(
             raw,
             { _, event, context in
-                let search = context!.assumingMemoryBound(to: TimeoutSearch.self)
+                let search = context!.assumingMemoryBound(to: Search.self)
                 guard let event, event != search.pointee.own, let timeout = OpaqueEvent(raw: event).timeout else { return 0 }
                 search.pointee.earliest = min(search.pointee.earliest, timeout)
                 return 0
             }, &search)
         return search.earliest == .max ? nil : search.earliest
-    }
-
-    private struct TimeoutSearch {
-        let own: OpaquePointer
-        var earliest = Int64.max
     }
 
     /// How many callbacks stand in libevent's queues.

@@ -4,12 +4,7 @@ internal import EventLoopLibC
 
 /// What libevent keeps for the whole process: its log and its fatal callback.
 package enum LibeventRuntime {
-    private static let logHandler = LoopLock<LogHandler?>(nil)
-
-    private struct LogHandler: Sendable {
-        let call: @Sendable (_ severity: Int32, _ message: String) -> Void
-    }
-
+    private static let logHandler = LoopLock<(@Sendable (_ severity: Int32, _ message: String) -> Void)?>(nil)
     /// The last warning or error.
     private static let lastLine = LoopLock("it logged nothing")
 
@@ -23,8 +18,7 @@ package enum LibeventRuntime {
             defer { errno = code }
             let line = String(cString: message)
             if severity >= EVENT_LOG_WARN { LibeventRuntime.lastLine.withLock { $0 = line } }
-            let handler = LibeventRuntime.logHandler.withLock { $0 }
-            handler?.call(severity, line)
+            LibeventRuntime.logHandler.withLock { $0 }?(severity, line)
         }
         cplatform_on_libevent_failure { code in
             preconditionFailure("libevent gave up with code \(code): \(LibeventRuntime.lastLine.withLock { $0 })")
@@ -52,13 +46,11 @@ package enum LibeventRuntime {
 
     /// Reports a warning of ours where libevent's own go.
     package static func warn(_ message: String) {
-        logHandler.withLock { $0 }?.call(Int32(EVENT_LOG_WARN), message)
+        logHandler.withLock { $0 }?(Int32(EVENT_LOG_WARN), message)
     }
 
     static func setLogHandler(_ handler: (@Sendable (Int32, String) -> Void)?) {
         prepare()
-        var old = handler.map(LogHandler.init)
-        logHandler.withLock { swap(&$0, &old) }
-        withExtendedLifetime(old) {}  // released outside the lock: what the handler holds is the user's
+        _ = logHandler.exchange(handler)  // released outside the lock: what the handler holds is the user's
     }
 }
