@@ -10,12 +10,6 @@ struct ReadyBatch {
     fileprivate let start: UInt32
 }
 
-/// A collected source that is to be served now.
-struct ReadyEntry {
-    let registration: RegistrationPointer
-    let readiness: Readiness
-}
-
 extension Poller {
     /// Begins to serve the collected sources of the most urgent level; with `onlyOne`, the one of them that was served least recently.
     /// The others stay ready.
@@ -39,24 +33,24 @@ extension Poller {
     ///
     /// A source whose descriptor's number turns out to be another file's is passed over: it is watched no longer, and stands in `stale`.
     @inline(__always)
-    func takeNext(in batch: inout ReadyBatch) -> ReadyEntry? {
+    func takeNext(in batch: inout ReadyBatch) -> (registration: RegistrationPointer, readiness: Readiness)? {
         while let registration = batch.isWhole ? ready.takeFirst() : takeChosen(in: &batch) {  // ends: each iteration takes one out
-            if age(of: registration) < state.lastServing &- batch.start { return leaveForNextBatch(registration) }
-            let entry = ReadyEntry(registration: registration, readiness: registration.pointee.pending)
+            if age(of: registration) < state.lastServing &- batch.start {
+                // All that are behind it in the list became ready in the batch, too.
+                leaveForNextBatch(registration)
+                return nil
+            }
+            let readiness = registration.pointee.pending
             registration.pointee.pending = []
             state.lastServing &+= 1
             registration.pointee.servedAt = state.lastServing
-            if !registration.pointee.comparison.countDown() || checkFile(registration) { return entry }
+            if !registration.pointee.comparison.countDown() || checkFile(registration) { return (registration, readiness) }
         }
         return nil
     }
 
-    /// All that are behind it in the list became ready in the batch, too.
     @inline(never)
-    private func leaveForNextBatch(_ registration: RegistrationPointer) -> ReadyEntry? {
-        ready.append(registration)
-        return nil
-    }
+    private func leaveForNextBatch(_ registration: RegistrationPointer) { ready.append(registration) }
 
     /// Ends a batch. With the outermost one, the registrations that were unregistered in a batch are freed.
     @inline(__always)

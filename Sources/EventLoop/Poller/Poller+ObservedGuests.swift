@@ -25,15 +25,10 @@ extension Poller {
             askBesideGuests(waiting: false)
             // A callback may have ended the observation.
             if !waiting || state.collected > 0 || state.deadline.hasFired || !state.outcome.isEmpty { return }
-            waitOutside(set)
+            // Our own deadline has a descriptor in the set; the timeouts of C libraries have none.
+            let left = nextGuestTimeout.subtractingSaturated(RunLoop.Instant.now.nanoseconds)
+            var entry = cplatform_polled(descriptor: set, wanted: Int32(CPLATFORM_READ), ready: 0)
+            if left > 0 { cplatform_poll(&entry, 1, left) }
         }
-    }
-
-    /// Until libevent has something to do. Our own deadline has a descriptor in the set; the timeouts of C libraries have none.
-    private func waitOutside(_ set: Int32) {
-        let left = nextGuestTimeout.subtractingSaturated(RunLoop.Instant.now.nanoseconds)
-        if left <= 0 { return }
-        var entry = cplatform_polled(descriptor: set, wanted: Int32(CPLATFORM_READ), ready: 0)
-        cplatform_poll(&entry, 1, left)
     }
 }

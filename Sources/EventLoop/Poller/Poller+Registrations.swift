@@ -185,10 +185,7 @@ extension EventFlags {
 extension Watch {
     fileprivate var eventFlags: EventFlags {
         // A one-shot is taken off by `collect`: libevent would not say whether the kernel still knew the descriptor.
-        var flags: EventFlags = trigger == .edge ? [.persist, .edge] : .persist
-        if wanted.contains(.read) { flags.insert(.read) }
-        if wanted.contains(.write) { flags.insert(.write) }
-        if wanted.contains(.closed) { flags.insert(.closed) }
-        return flags
+        let kept: EventFlags = trigger == .edge ? [.persist, .edge] : .persist
+        return kept.union(EventFlags(rawValue: Int16(wanted.rawValue & 3) << 1 | Int16(wanted.rawValue & 4) << 5))
     }
 }

@@ -62,12 +62,6 @@ final class Poller {
         var collected = 0
         /// How many of them were reports of files that were left behind.
         var ignored = 0
-
-        fileprivate init(_ base: consuming EventBase, _ deadline: consuming DeadlineTimer) {
-            self.base = base
-            self.deadline = deadline
-            internals.reserveCapacity(2)  // the deadline and the wake-up, in one allocation
-        }
     }
 
     /// What a wait brought, beside the ready list.
@@ -90,9 +84,10 @@ final class Poller {
     /// Nothing ends its wait before `watchDeadline` and `watch(_:)`.
     init(_ base: consuming EventBase) throws(RunLoop.SourceError) {
         let deadline = try DeadlineTimer(reportsEdges: base.reportsEdges)
-        state = State(base, deadline)
+        state = State(base: base, deadline: deadline)
         collector = .allocate(capacity: 1)
-        collector.initialize(to: Collector(Borrowed(self, keptBy: .event)))
+        collector.initialize(to: Collector(poller: Borrowed(self, keptBy: .event)))
+        state.internals.reserveCapacity(2)  // the deadline and the wake-up, in one allocation
     }
 
     deinit {
@@ -122,17 +117,13 @@ final class Poller {
 
     /// Collects what is ready, without waiting.
     @inline(__always)
-    func poll() -> WaitResult {
-        dropLevelTriggered()
-        return inside(waiting: false)
-    }
+    func poll() -> WaitResult { inside(waiting: false) }
 
     /// Waits until something is ready, the channel is written, or `deadline` (nanoseconds of the monotonic clock; `Int64.max` for
     /// none) comes. It may return without any of these.
     @inline(__always)
     func wait(until deadline: Int64) -> WaitResult {
         state.deadline.arm(deadline)
-        dropLevelTriggered()
         return inside(waiting: true)
     }
 
@@ -140,11 +131,11 @@ final class Poller {
     /// has forgotten where it leads.
     @inline(__always)
     private func inside(waiting: Bool) -> WaitResult { /* DOES CALLOUT, of C libraries only */
+        dropLevelTriggered()
         precondition(!state.isInside, Self.nestedUnderForeign)
-        if state.isWaitSpecial { return waitSpecially(waiting: waiting) }
         state.outcome = []
         state.isInServingOrder = false
-        enterLibevent(waiting: waiting)
+        if state.isWaitSpecial { waitSpecially(waiting: waiting) } else { enterLibevent(waiting: waiting) }
         if state.deadline.hasFired { state.deadline.acknowledgeExpiry() }
         return state.outcome
     }
@@ -160,11 +151,8 @@ final class Poller {
     }
 
     @inline(never)
-    private func waitSpecially(waiting: Bool) -> WaitResult { /* DOES CALLOUT, of C libraries only */
-        state.outcome = []
-        state.isInServingOrder = false
-        state.collected = 0
-        state.ignored = 0
+    private func waitSpecially(waiting: Bool) { /* DOES CALLOUT, of C libraries only */
+        (state.collected, state.ignored) = (0, 0)
         collector.pointee.isPlainWait = false
         // A nested run may wait before the outer batch has failed its stale owners.
         let waiting = waiting && state.stale.isEmpty
@@ -172,10 +160,8 @@ final class Poller {
             if state.guests != nil { enterBesideGuests(waiting: waiting) } else { enterLibevent(waiting: waiting) }
         }
         collector.pointee.isPlainWait = true
-        if state.deadline.hasFired { state.deadline.acknowledgeExpiry() }
         if !state.stale.isEmpty { state.outcome.insert(.stale) }
         updateIsWaitSpecial()
-        return state.outcome
     }
 
     /// The thread ends inside the wait, or while it serves a batch. Neither goes on, and the poller is used no more.
@@ -260,8 +246,7 @@ final class Poller {
     @inline(never)
     private func collect(_ registration: RegistrationPointer, _ what: EventFlags) {
         if !state.closedEarly.isEmpty && isReportOfClosedFile(registration) {
-            state.collected += 1
-            state.ignored += 1
+            (state.collected, state.ignored) = (state.collected + 1, state.ignored + 1)
             return
         }
         countCollected()
@@ -298,9 +283,8 @@ final class Poller {
     @inline(never)
     private func dropPresentLevelTriggered() {
         ready.removeAll { registration in
-            if !registration.pointee.isReportedAgain { return false }
-            registration.pointee.pending = []
-            return true
+            if registration.pointee.isReportedAgain { registration.pointee.pending = [] }
+            return registration.pointee.isReportedAgain
         }
     }
 

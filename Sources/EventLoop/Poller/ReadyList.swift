@@ -112,6 +112,4 @@ struct Collector: ~Copyable {
     /// Every event needs no more than a note in the ready list: no guests, nothing stale.
     var isPlainWait = true
     let poller: Borrowed<Poller>
-
-    init(_ poller: Borrowed<Poller>) { self.poller = poller }
 }

@@ -75,7 +75,7 @@ struct Registration: ~Copyable {
     var isPlain: Bool {
         @inline(__always)
         get { flags.contains(.isPlain) }
-        set { flags.set(.isPlain, to: newValue) }
+        set { flags = newValue ? flags.union(.isPlain) : flags.subtracting(.isPlain) }
     }
     /// The kernel reports the readiness again as long as it lasts.
     var isReportedAgain: Bool { watch.trigger == .level && !isMuted }
@@ -83,7 +83,7 @@ struct Registration: ~Copyable {
     var isInSeveralBases: Bool {
         @inline(__always)
         get { flags.contains(.isInSeveralBases) }
-        set { flags.set(.isInSeveralBases, to: newValue) }
+        set { flags = newValue ? flags.union(.isInSeveralBases) : flags.subtracting(.isInSeveralBases) }
     }
 
     private init(object: UnsafeRawPointer, traits: SourceCore.Traits) {
@@ -154,12 +154,6 @@ extension Registration {
         registration.pointee.pending = []
         registration.pointee.flags = own == nil ? .isSeparate : []
         return registration
-    }
-}
-
-extension Registration.Flags {
-    fileprivate mutating func set(_ flag: Self, to isSet: Bool) {
-        if isSet { insert(flag) } else { remove(flag) }
     }
 }
 
