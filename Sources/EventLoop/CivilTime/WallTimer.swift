@@ -52,12 +52,11 @@ extension RunLoop {
             get { isValid ? alarm.withState { $0.date } ?? .distantFuture : .distantFuture }
             set {
                 guard isValid else { return }
-                let isManual = alarm.withState { state -> Bool in
+                alarm.withState { state in
                     state.date = newValue
                     arm(&state)
-                    return manualClock != nil
                 }
-                if isManual == true { startDeadline() }
+                startDeadline()
             }
         }
 
@@ -81,7 +80,7 @@ extension RunLoop {
 
         /// In manual time the date is a deadline of each loop, so that a loop which advances its clock by itself advances it to this date.
         private func startDeadline() {
-            deadline.start(at: { [weak self] in self?.deadline(in: $0) }, for: self) {}
+            if manualClock != nil { deadline.start(at: { [weak self] in self?.deadline(in: $0) }, for: self) {} }
         }
 
         /// None when the date has come: the source is ready then, and a pass that fires a timer serves no source.
@@ -96,19 +95,18 @@ extension RunLoop {
         override var watch: Watch? { Watch(identity: alarm.identity, descriptor: alarm.descriptor) }
 
         override func serve(_ ready: Readiness) -> Bool { /* DOES CALLOUT */
-            let (isDue, isManual) =
-                alarm.withState { state -> (Bool, Bool) in
-                    alarm.drain()
-                    state.isReadable = false
-                    // Not due: the clock was set back since the kernel's timer expired, or another loop was faster.
-                    let isDue = hasCome(state)
-                    if isDue { state.date = .distantFuture }
-                    arm(&state)
-                    return (isDue, manualClock != nil)
-                } ?? (false, false)
-            if !isDue { return false }
+            let isDue = alarm.withState { state -> Bool in
+                alarm.drain()
+                state.isReadable = false
+                // Not due: the clock was set back since the kernel's timer expired, or another loop was faster.
+                let isDue = hasCome(state)
+                if isDue { state.date = .distantFuture }
+                arm(&state)
+                return isDue
+            }
+            guard isDue == true else { return false }
             // Not the end of the deadline: another thread may have set the next date, and started its deadline, by now.
-            if isManual { startDeadline() }
+            startDeadline()
             handler.with { $0.handlers(self) }
             return true
         }
