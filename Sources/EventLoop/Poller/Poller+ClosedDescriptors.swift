@@ -43,11 +43,19 @@ extension Poller {
     }
 
     private func warnOfPauses(_ descriptor: Int32, _ owner: String) {
+        warnOfClosing(
+            descriptor, owner,
+            """
+            . If a duplicate of it is open, the kernel goes on reporting it, and the loop asks the kernel every 10 ms instead of sleeping: \
+            its base has events of a C library and cannot be replaced
+            """)
+    }
+
+    private func warnOfClosing(_ descriptor: Int32, _ owner: String, _ consequence: String) {
         LibeventRuntime.warn(
             """
-            descriptor \(descriptor)\(owner.isEmpty ? "" : ", of \(owner),") was closed before its source was invalidated. If a duplicate \
-            of it is open, the kernel goes on reporting it, and the loop asks the kernel every 10 ms instead of sleeping: its base has \
-            events of a C library and cannot be replaced. Invalidate the source first, and close the descriptor in onInvalidation.
+            descriptor \(descriptor)\(owner.isEmpty ? "" : ", of \(owner),") was closed before its source was invalidated\(consequence). \
+            Invalidate the source first, and close the descriptor in onInvalidation.
             """)
     }
 
@@ -81,11 +89,7 @@ extension Poller {
             state.closedEarly.turnsBeforeSweep -= 1
             if state.closedEarly.turnsBeforeSweep < 0 && sweep(set) { return false }
             if state.guests != nil { askBesideGuests(waiting: false) } else { enterLibevent(waiting: false) }
-            if !waiting || state.collected > state.ignored || state.deadline.hasFired || !state.outcome.isEmpty || !state.stale.isEmpty {
-                return true
-            }
-            state.collected = 0
-            state.ignored = 0
+            if !waiting || state.collected > 0 || !state.outcome.isEmpty || !state.stale.isEmpty { return true }
             misses = isReady ? misses + 1 : 0
             if misses == 3 {
                 if !state.closedEarly.isStuck && sweep(set, isSpinning: true) { return false }
@@ -113,12 +117,8 @@ extension Poller {
         let suspects = isSpinning ? state.closedEarly.owners : [:]
         if rebuild() {
             for (descriptor, owner) in left ?? suspects {
-                LibeventRuntime.warn(
-                    """
-                    descriptor \(descriptor)\(owner.isEmpty ? "" : ", of \(owner),") was closed before its source was invalidated, and a \
-                    duplicate of it is open, so the kernel went on reporting it; the event base was replaced. Invalidate the source \
-                    first, and close the descriptor in onInvalidation.
-                    """)
+                warnOfClosing(
+                    descriptor, owner, ", and a duplicate of it is open, so the kernel went on reporting it; the event base was replaced")
             }
             return true
         }

@@ -6,6 +6,18 @@
 
 internal import CPlatform
 
+/// Who observes a loop's callouts.
+protocol GuestObserver: AnyObject {
+    /// libevent may call C libraries from now on. If `isWaiting`, it may wait before.
+    func willCallGuests(isWaiting: Bool) -> OpenCalloutSpan?
+    func didCallGuests(_ span: OpenCalloutSpan, mayHaveWaited: Bool, wereCalled: Bool)
+}
+
+/// A callout that the owner has opened a span for: the index of the span, and the number of the observation that has it.
+struct OpenCalloutSpan {
+    let level: Int, adoption: UInt32
+}
+
 struct Guests {
     fileprivate let roundEnd: UnsafeMutablePointer<Poller.InternalRecord>
     fileprivate let roundStart: UnsafeMutablePointer<Poller.InternalRecord>
@@ -91,10 +103,20 @@ extension Poller {
     /// The first question ends after two rounds at the latest, whatever the guests do. The wait behind it ends within two rounds of
     /// anything of ours: a wake-up, the deadline, a source. It could go on only if guests of two levels became ready at the same moment
     /// and the more urgent one stayed so.
+    ///
+    /// While somebody observes the loop's callouts, the thread waits on the base's epoll set, so that the time of the libraries' callbacks is
+    /// separate from the wait: libevent reports the end of its wait only since 2.2. Their timeouts are then up to a tick of the kernel's clock late.
     func enterBesideGuests(waiting: Bool) { /* DOES CALLOUT, of C libraries only */
-        if state.guestObserver != nil, let set = epollSet() { return enterBesideObservedGuests(set, waiting: waiting) }
-        askBesideGuests(waiting: false)
-        if waiting && state.collected == 0 && state.outcome.isEmpty { askBesideGuests(waiting: true) }
+        let set = state.guestObserver == nil ? nil : epollSet()
+        while true {  // ends: with an event of ours, or a callback of a C library
+            askBesideGuests(waiting: false)
+            if !waiting || state.collected > 0 || !state.outcome.isEmpty { return }
+            guard let set else { return askBesideGuests(waiting: true) }
+            // Our own deadline has a descriptor in the set; the timeouts of C libraries have none.
+            let left = nextGuestTimeout.subtractingSaturated(RunLoop.Instant.now.nanoseconds)
+            var entry = cplatform_polled(descriptor: set, wanted: Int32(CPLATFORM_READ), ready: 0)
+            if left > 0 { cplatform_poll(&entry, 1, left) }
+        }
     }
 
     /// One call of libevent, which an observer hears of. Without waiting it ends after two rounds at the latest.
@@ -108,7 +130,7 @@ extension Poller {
 
     private func askUnobserved(waiting: Bool) { /* DOES CALLOUT, of C libraries only */
         _ = state.base.takeMostActiveEvents()
-        let ownCallbacks = state.collected
+        let ownCallbacks = state.collected + state.ignored
         state.guests!.endedWithRound = false
         // Nothing else ends a poll: the deadline is not armed, and nobody writes to a working loop.
         state.guests!.isOpening = !waiting
@@ -122,7 +144,7 @@ extension Poller {
         let left = state.base.activeEvents
         state.guests!.mayHoldStaleEvents = left > 0
         // `roundStart` of a poll was one of the active events.
-        let own = state.collected - ownCallbacks + (waiting ? 0 : 1)
+        let own = state.collected + state.ignored - ownCallbacks + (waiting ? 0 : 1)
         if !state.guests!.endedWithRound || state.base.takeMostActiveEvents() > own + left { state.outcome.insert(.foreign) }
     }
 

@@ -78,14 +78,6 @@ extension Poller {
         return nil
     }
 
-    /// Adds the event of a registration that had one to a new base, as it was.
-    func reconnect(_ registration: RegistrationPointer) {
-        if add(registration) != 0 && registration.pointee.nestedPoller < 0 {
-            // Its number was reused too. The next registration of the number finds that.
-            state.registrations.discountEvent(of: registration.pointee.watch)
-        }
-    }
-
     /// Has the base watch a registration's nested poller, or its number if there is none. 0, or the errno of the kernel's refusal.
     @inline(__always)
     func add(_ registration: RegistrationPointer) -> Int32 {
@@ -163,10 +155,10 @@ extension Poller {
 
     /// Whether a source needs a small poller of its own, which the base watches as a plain readable descriptor.
     ///
-    /// libevent 2.1 knows neither `.priority` nor `.error`, cannot watch for `.closed` alone (a hang-up matches nothing, and the wait spins), has one entry of the kernel's set for
-    /// all events of a descriptor, and reports edges only if the backend does. An entry has one trigger, and reports an edge once: an event
-    /// that joins it later, or is set again, is not reported for data that is already readable. So an edge-triggered source shares its entry
-    /// with no other.
+    /// libevent 2.1 knows neither `.priority` nor `.error`, cannot watch for `.closed` alone (a hang-up matches nothing, and the wait spins), has
+    /// one entry of the kernel's set for all events of a descriptor, and reports edges only if the backend does. An entry has one trigger, and
+    /// reports an edge once: an event that joins it later, or is set again, is not reported for data that is already readable. So an
+    /// edge-triggered source shares its entry with no other.
     private func needsNestedPoller(_ watch: Watch) -> Bool {
         watch.wanted == .closed || !watch.wanted.isDisjoint(with: [.priority, .error])
             || (watch.trigger == .edge && !state.base.reportsEdges) || !state.registrations.hasRoom(forEventOf: watch)

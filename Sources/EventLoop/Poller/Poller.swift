@@ -33,7 +33,7 @@ final class Poller {
         /// What there is beside the poller's own events: C libraries may have events on the base (Poller+Guests.swift).
         var guests: Guests?
         // SAFETY: the loop that owns the poller.
-        /// Who observes the loop's callouts: nil if nobody does (Poller+ObservedGuests.swift).
+        /// Nil if nobody observes the loop's callouts.
         unowned(unsafe) var guestObserver: (any GuestObserver)?
         /// Descriptors that were closed before their events were taken off the base (Poller+ClosedDescriptors.swift).
         var closedEarly = ClosedDescriptors()
@@ -60,7 +60,7 @@ final class Poller {
 
         /// How many of our own callbacks ran in the wait in progress, if it needs care.
         var collected = 0
-        /// How many of them were reports of files that were left behind.
+        /// How many of our own callbacks, of all waits, were reports of files that were left behind.
         var ignored = 0
     }
 
@@ -152,7 +152,7 @@ final class Poller {
 
     @inline(never)
     private func waitSpecially(waiting: Bool) { /* DOES CALLOUT, of C libraries only */
-        (state.collected, state.ignored) = (0, 0)
+        state.collected = 0
         collector.pointee.isPlainWait = false
         // A nested run may wait before the outer batch has failed its stale owners.
         let waiting = waiting && state.stale.isEmpty
@@ -208,7 +208,11 @@ final class Poller {
                 preconditionFailure("what was watched for one base can be watched for another one; \(error)")
             }
         }
-        forEachAdded { reconnect($0) }
+        forEachAdded { registration in
+            if add(registration) == 0 || registration.pointee.nestedPoller >= 0 { return }
+            // Its number was reused too. The next registration of the number finds that.
+            state.registrations.discountEvent(of: registration.pointee.watch)
+        }
         state.closedEarly = ClosedDescriptors()
         updateIsWaitSpecial()
         return true
@@ -246,7 +250,7 @@ final class Poller {
     @inline(never)
     private func collect(_ registration: RegistrationPointer, _ what: EventFlags) {
         if !state.closedEarly.isEmpty && isReportOfClosedFile(registration) {
-            (state.collected, state.ignored) = (state.collected + 1, state.ignored + 1)
+            state.ignored += 1
             return
         }
         countCollected()

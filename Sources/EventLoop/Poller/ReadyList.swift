@@ -41,11 +41,7 @@ struct ReadyList: ~Copyable {
     mutating func remove(_ registration: RegistrationPointer) {
         let index = Int(registration.pointee.readyIndex)
         assert(index >= front && index < end && slots[index] == registration, "a registration knows its index")
-        if index != front {
-            slots[index] = nil
-            return
-        }
-        vacateFirstSlot()
+        if index == front { vacateFirstSlot() } else { slots[index] = nil }
     }
 
     @inline(__always)
@@ -58,13 +54,8 @@ struct ReadyList: ~Copyable {
 
     @inline(__always)
     private mutating func vacateFirstSlot() {
-        let next = front &+ 1
-        if next == end {
-            (front, end) = (0, 0)
-        } else {
-            front = next
-            if slots[next] == nil { skipEmptySlots() }
-        }
+        front &+= 1
+        if front == end { (front, end) = (0, 0) } else if slots[front] == nil { skipEmptySlots() }
     }
 
     /// From an empty slot to the next registration.
