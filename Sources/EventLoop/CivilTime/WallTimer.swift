@@ -80,7 +80,7 @@ extension RunLoop {
 
         /// In manual time the date is a deadline of each loop, so that a loop which advances its clock by itself advances it to this date.
         private func startDeadline() {
-            if manualClock != nil { deadline.start(at: { [weak self] in self?.deadline(in: $0) }, for: self) {} }
+            if manualClock != nil { deadline.start({ [weak self] in self?.deadline(in: $0) }, for: self) {} }
         }
 
         /// None when the date has come: the source is ready then, and a pass that fires a timer serves no source.

@@ -46,13 +46,9 @@ struct EventBase: ~Copyable {
         self.init(raw, isBorrowed: false)
     }
 
-    /// A base that a C program has made, which outlives this value. Only libevent's own tests run on such a base (Tests/LibeventRegress).
-    init(borrowing raw: OpaquePointer) {
+    /// With `isBorrowed` a base that a C program has made, which outlives this value. Only libevent's own tests run on one (Tests/LibeventRegress).
+    init(_ raw: OpaquePointer, isBorrowed: Bool) {
         LibeventRuntime.prepare()
-        self.init(raw, isBorrowed: true)
-    }
-
-    private init(_ raw: OpaquePointer, isBorrowed: Bool) {
         self.raw = raw
         self.isBorrowed = isBorrowed
         reportsEdges = event_base_get_features(raw) & Int32(EV_FEATURE_ET.rawValue) != 0

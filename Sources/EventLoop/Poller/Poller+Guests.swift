@@ -52,7 +52,7 @@ extension Poller {
     /// A poller on a base that a C program made, has events on, and frees after the poller. None of our events on it is ever counted. Only
     /// libevent's own tests run this way (Tests/LibeventRegress).
     convenience init(borrowing base: OpaquePointer, waking channel: borrowing WakeChannel) throws(RunLoop.SourceError) {
-        try self.init(EventBase(borrowing: base))
+        try self.init(EventBase(base, isBorrowed: true))
         beginHosting(ownEvents: 0)
         try watchDeadline()
         try watch(channel)

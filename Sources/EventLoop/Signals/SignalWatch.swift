@@ -49,10 +49,8 @@ final class SignalWatch: Sendable {
             var all: [RunLoop.SignalSource.Details] = []
             var details = cplatform_signal_details()
             while cplatform_take_signal_details(pointer, &details) {  // ends: they were counted
-                all.append(
-                    RunLoop.SignalSource.Details(
-                        code: details.code, processID: details.has_sender ? details.sender_process : nil,
-                        userID: details.has_sender ? details.sender_user : nil, value: details.has_value ? details.value : nil))
+                let (pid, uid): (Int32?, UInt32?) = details.has_sender ? (details.sender_process, details.sender_user) : (nil, nil)
+                all.append(.init(code: details.code, processID: pid, userID: uid, value: details.has_value ? details.value : nil))
             }
             // A handler that was late kept those behind it from the call before. Its own are the first.
             return Array(all.prefix(count))

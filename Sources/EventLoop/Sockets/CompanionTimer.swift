@@ -3,11 +3,13 @@
 /// It is only in modes in which the source is, so it does not keep a mode from being empty. It needs no notification when a loop ends,
 /// because an ending loop removes its sources from their modes. Thread-safe. It calls `fire` on a loop's thread, in a mode of the source.
 final class CompanionTimer: Sendable {
-    private final class Start: Sendable {
-        /// The date in a loop's time, or nil if the timer is for no date there.
-        let date: @Sendable (RunLoop) -> RunLoop.Instant?
+    /// Returns the date in a loop's time, or nil if the timer is for no date there.
+    typealias Date = @Sendable (RunLoop) -> RunLoop.Instant?
 
-        init(_ date: @escaping @Sendable (RunLoop) -> RunLoop.Instant?) { self.date = date }
+    private final class Start: Sendable {
+        let date: Date
+
+        init(_ date: @escaping Date) { self.date = date }
     }
     private struct State: Sendable {
         /// Nil if not started. A timer that was made for an earlier start is not used.
@@ -21,22 +23,13 @@ final class CompanionTimer: Sendable {
     /// With a delay, the timer starts in each loop when the source is first added to that loop.
     init(_ label: String, startingWhenAdded delay: Duration? = nil) {
         self.label = label
-        state = LoopLock(State(start: delay.map { Start(CompanionTimer.date(after: $0)) }))
+        state = LoopLock(State(start: delay.map { Start(CompanionTimer.after($0)) }))
     }
 
-    private static func date(after delay: Duration) -> @Sendable (RunLoop) -> RunLoop.Instant? {
-        { $0.now().advanced(by: delay) }
-    }
-
-    /// Fires `delay` from now, instead of at its former date.
-    func start(_ delay: Duration, for source: RunLoop.Source, _ fire: @escaping @Sendable () -> Void) {
-        start(at: Self.date(after: delay), for: source, fire)
-    }
+    static func after(_ delay: Duration) -> Date { { $0.now().advanced(by: delay) } }
 
     /// Fires at the date that `date` returns for each loop, instead of at its former date.
-    func start(
-        at date: @escaping @Sendable (RunLoop) -> RunLoop.Instant?, for source: RunLoop.Source, _ fire: @escaping @Sendable () -> Void
-    ) {
+    func start(_ date: @escaping Date, for source: RunLoop.Source, _ fire: @escaping @Sendable () -> Void) {
         end(startingWith: Start(date))
         for (loop, modes) in source.loopsAndModes {
             for mode in modes { join(loop, mode, source, fire) }
@@ -53,9 +46,7 @@ final class CompanionTimer: Sendable {
     }
 
     /// The source was added to a mode. `fire` is made only if the timer is started.
-    func join(
-        _ loop: RunLoop, _ mode: RunLoop.Mode, _ source: RunLoop.Source, _ fire: @autoclosure () -> @Sendable () -> Void
-    ) {
+    func join(_ loop: RunLoop, _ mode: RunLoop.Mode, _ source: RunLoop.Source, _ fire: @autoclosure () -> @Sendable () -> Void) {
         let start = state.withLock { $0.start }
         guard let date = start?.date(loop) else { return }
         let fire = fire()

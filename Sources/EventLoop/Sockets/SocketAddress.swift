@@ -8,9 +8,9 @@ extension RunLoop {
     /// number). If a socket listens on port 0, the kernel chooses the port. An IPv4 peer of a socket that listens on `::` has the kernel's
     /// form of its address, `::ffff:127.0.0.1`.
     ///
-    /// A Unix path has at most 107 bytes on Linux and 103 on macOS, and no zero byte. A path that the kernel reports is read as UTF-8, and what is not
-    /// UTF-8 in it is replaced; so such a peer cannot be answered by its address. The path of a client is usually empty. On Linux a
-    /// path that begins with a zero byte is an abstract name, which is in no file system and exists as long as its socket.
+    /// A Unix path has at most 107 bytes on Linux and 103 on macOS, and no zero byte. A path that the kernel reports is read as UTF-8, and what is
+    /// not UTF-8 in it is replaced; so such a peer cannot be answered by its address. The path of a client is usually empty. On Linux a path that
+    /// begins with a zero byte is an abstract name, which is in no file system and exists as long as its socket.
     public enum SocketAddress: Sendable, Hashable, CustomStringConvertible {
         /// An IPv4 address in dotted decimals, and a port.
         case ipv4(host: String, port: UInt16)
@@ -89,9 +89,7 @@ extension RunLoop.SocketAddress {
             let path = withUnsafePointer(to: &native) { native in
                 var length: UInt32 = 0
                 let bytes = cplatform_address_path(native, &length)
-                return UnsafeRawBufferPointer(start: bytes, count: Int(length)).withMemoryRebound(to: UInt8.self) {
-                    String(decoding: $0, as: UTF8.self)
-                }
+                return String(decoding: UnsafeRawBufferPointer(start: bytes, count: Int(length)), as: UTF8.self)
             }
             self = .unix(path: path)
         default: return nil

@@ -280,7 +280,7 @@ extension RunLoop {
         /// The listener stays readable but cannot accept, so the loop would spin if it watched the listener.
         private func pauseAccepting() {
             isPaused.store(true, ordering: .releasing)
-            retry.start(.nanoseconds(lengthen(to: Self.longestPause)), for: self, retryFired)
+            retry.start(nextPause(upTo: Self.longestPause), for: self, retryFired)
             watchDidChange()
         }
 
@@ -290,11 +290,11 @@ extension RunLoop {
             watchDidChange()
         }
 
-        /// Returns the current pause, and doubles the next one.
-        private func lengthen(to longest: Int64) -> Int64 {
+        /// The end of a pause that begins now. Doubles the length of the next one.
+        private func nextPause(upTo longest: Int64) -> CompanionTimer.Date {
             let present = pause.load(ordering: .relaxed)
             pause.store(min(present * 2, longest), ordering: .relaxed)
-            return present
+            return CompanionTimer.after(.nanoseconds(present))
         }
 
         // MARK: Connecting
@@ -306,14 +306,13 @@ extension RunLoop {
         }
 
         private func timeOut() {
-            guard case .connecting(let attempt) = role else { return }
-            report(attempt.timeOut())
+            if case .connecting(let attempt) = role { report(attempt.timeOut()) }
         }
 
         private func report(_ phase: ConnectAttempt.Phase) {
             switch phase {
             case .inProgress, .failed: watchDidChange()
-            case .queueIsFull: retry.start(.nanoseconds(lengthen(to: Self.longestRetry)), for: self, retryFired)
+            case .queueIsFull: retry.start(nextPause(upTo: Self.longestRetry), for: self, retryFired)
             case .finished: break
             }
         }
