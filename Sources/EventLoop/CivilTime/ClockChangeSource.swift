@@ -10,9 +10,8 @@ extension RunLoop {
     ///
     /// In a loop with a `ManualClock`, the handler is called when the program sets `ManualClock.wallTime`, with the exact difference.
     ///
-    /// Thread-safe. If the source is in several loops, one of them calls the handler; a loop with another clock than the first refuses it. Uses
-    /// one descriptor. Linux only: elsewhere the initializer throws `.system` with ENOSYS. CFRunLoop has no counterpart; Foundation posts
-    /// `NSSystemClockDidChange`.
+    /// Thread-safe. If the source is in several loops, one of them calls the handler; a loop with another clock than the first refuses it. Uses one
+    /// descriptor. Linux only: elsewhere the initializer throws `.system` with ENOSYS. Foundation posts `NSSystemClockDidChange`; CFRunLoop does not.
     public final class ClockChangeSource: Source, @unchecked Sendable {
         // SAFETY: constants; the alarm has a lock.
 

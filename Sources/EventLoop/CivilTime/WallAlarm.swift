@@ -3,8 +3,7 @@
 internal import CPlatform
 internal import EventLoopLibC
 
-/// A timer of the kernel on CLOCK_REALTIME, and the state of its source. All calls after `init` are made in `withState`, so that the last date
-/// counts.
+/// A timer of the kernel on CLOCK_REALTIME, and the state of its source. All calls after `init` are made in `withState`: the last date counts.
 struct WallAlarm<State: Sendable>: ~Copyable, Sendable {
     /// Readable from the date on, until `drain`.
     let descriptor: Int32

@@ -1,9 +1,8 @@
 extension RunLoop {
     /// Fires at a date of the wall clock (CLOCK_REALTIME), once. A handler that wants another date sets `nextFire`.
     ///
-    /// Never fires before its date. If the clock is set forwards past the date, it fires at once. If the clock is set back, it fires when the
-    /// date comes. It also fires at once when the machine wakes up after the date. A date fires once: the handler finds `nextFire` at
-    /// `.distantFuture`, and sets the next one.
+    /// Never fires before its date. If the clock is set forwards past the date, or the machine wakes up after it, it fires at once. If the clock is
+    /// set back, it fires when the date comes. A date fires once: the handler finds `nextFire` at `.distantFuture`, and sets the next one.
     ///
     /// In a loop with a `ManualClock` the wall time is that clock's. It is a source, so a run that handles one source returns after it. It
     /// stays in its modes, and keeps them from being empty, until it is invalidated. Time zones, months and daylight saving are not its

@@ -9,8 +9,7 @@ package enum LibeventRuntime {
     private static let lastLine = LoopLock("it logged nothing")
 
     private static let prepared: Bool = {
-        // event.h: event_set_log_callback "Override libevent's log messages". Its default writes to standard error, where a
-        // library has nothing to say.
+        // event.h: event_set_log_callback "Override libevent's log messages". Its default writes to standard error, which is not a library's.
         event_set_log_callback { severity, message in
             guard let message else { return }
             // libevent's caller reads it next.

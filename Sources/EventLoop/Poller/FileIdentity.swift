@@ -21,9 +21,8 @@ package struct FileIdentity: Sendable, Equatable {
         inode = UInt64(truncatingIfNeeded: status.st_ino)
     }
 
-    /// The identity of a descriptor that the kernel can watch, and whether it is a file of the kernel's own, in /proc or /sys: such a file looks
-    /// like a regular one, which cannot be watched. Sockets and pipes can be; what else can is found out by asking the kernel, which costs
-    /// three system calls more.
+    /// The identity of a descriptor that the kernel can watch, and whether it is a file of the kernel's own, in /proc or /sys: such a file looks like
+    /// a regular one, which cannot be watched. Sockets and pipes can be; for others the kernel is asked, which costs three system calls more.
     package static func pollable(_ descriptor: Int32) throws(RunLoop.SourceError) -> (identity: FileIdentity, isKernelFile: Bool) {
         var status = stat()
         if fstat(descriptor, &status) != 0 { throw .badDescriptor(descriptor) }

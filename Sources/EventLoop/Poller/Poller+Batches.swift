@@ -11,8 +11,7 @@ struct ReadyBatch {
 }
 
 extension Poller {
-    /// Begins to serve the collected sources of the most urgent level; with `onlyOne`, the one of them that was served least recently.
-    /// The others stay ready.
+    /// Begins to serve the collected sources of the most urgent level; with `onlyOne`, the least recently served of them. The others stay ready.
     @inline(__always)
     func beginBatch(onlyOne: Bool) -> ReadyBatch {
         state.batchesInProgress += 1

@@ -104,8 +104,7 @@ extension Poller {
 
     private static var pause: Int32 { 10 }
 
-    /// Looks for files that were left behind. Replaces the base if it finds some, or cannot look. Returns false if the base cannot be
-    /// replaced: files may still be left behind.
+    /// Looks for files that were left behind. Replaces the base if it finds some, or cannot look. False if the base must stay: some may remain.
     ///
     /// `isSpinning` means that the set is ready although libevent finds nothing. Then the base is replaced even if no file is found.
     private func sweep(_ set: Int32?, isSpinning: Bool = false) -> Bool {
@@ -127,8 +126,7 @@ extension Poller {
         return false
     }
 
-    /// The descriptors under which the kernel's set holds a file that no event watches. Nil if the kernel's list cannot be read, which takes
-    /// a free descriptor.
+    /// The descriptors under which the kernel's set holds a file that no event watches. Nil if it cannot be read, which takes a free descriptor.
     private func leftBehind(in set: Int32) -> [Int32: String]? {
         // Guests have descriptors in the set, too.
         let most = state.registrations.count + state.closedEarly.owners.count + state.internals.count + 16 + state.base.addedEvents

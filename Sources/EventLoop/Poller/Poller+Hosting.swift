@@ -1,8 +1,7 @@
 // A base whose loop is driven by another loop.
 //
-// Lifecycle of the outer set: made by `RunLoop.beginHosting`, closed by the `HostedMode` that owns it. While a mode is hosted, the outer set holds
-// the kernel's set of the mode's base. The host watches the outer set, because the base's own set is replaced when the poller makes a new
-// base (`rebuild`).
+// Lifecycle of the outer set: made by `RunLoop.beginHosting`, closed by the `HostedMode` that owns it. While a mode is hosted, it holds the kernel's
+// set of the mode's base. The host watches the outer set, because the base's own is replaced when the poller makes a new base (`rebuild`).
 
 internal import CPlatform
 internal import EventLoopLibC
@@ -19,8 +18,7 @@ extension Poller {
         state.asksAlways = true
     }
 
-    /// Returns the set that the base's set was in. Called before the base's set is closed: a child may have a duplicate, which would keep it in
-    /// the outer set.
+    /// Returns the set that the base's set was in. Called before that is closed: a child may have a duplicate, which would keep it in the outer set.
     @discardableResult
     func leaveOuterSet() -> Int32? {
         guard let outer = state.outerSet.take(), let inner = epollSet() else { return nil }

@@ -31,8 +31,7 @@ extension Poller {
         return false
     }
 
-    /// The source that a run serves which serves one: the least recently served. Fair to those that stand behind an always-ready one in the
-    /// kernel's list.
+    /// The source for a run that serves one: the least recently served. Fair to those that stand behind an always-ready one in the kernel's list.
     @inline(never)
     func nextSingle(_ level: Int32?) -> RegistrationPointer? {
         if level != nil { return nextOfLevels() }

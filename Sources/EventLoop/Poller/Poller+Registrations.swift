@@ -4,8 +4,7 @@ internal import EventLoopLibC
 extension Poller {
     /// Watches a descriptor of a source for `owner`, who stays alive until `unregister`, and keeps the source alive. `tag` is for the owner.
     ///
-    /// `stale` gets the owners whose descriptor was closed and its number taken by another file: they are watched no longer when this
-    /// returns, and must be failed by the caller.
+    /// `stale` gets the owners whose number is another file's by now: they are no longer watched, and the caller must fail them.
     func register(
         _ watch: Watch, of core: SourceCorePointer, owner: UnsafeRawPointer, tag: Int32, stale: inout [UnsafeRawPointer]
     ) -> Result<RegistrationPointer, RunLoop.SourceError> {
@@ -31,8 +30,7 @@ extension Poller {
         return connect(registration)
     }
 
-    /// Stops watching; when this returns, the kernel has dropped the descriptor. `owner` is kept alive until no batch in progress can
-    /// meet the registration.
+    /// Stops watching; when this returns, the kernel has dropped the descriptor. `owner` lives until no batch in progress can meet the registration.
     ///
     /// False when the kernel did not know the descriptor any more: it was closed before. `description` says whose it was.
     @discardableResult
@@ -62,8 +60,7 @@ extension Poller {
             return .badDescriptor(watch.descriptor)
         }
         var next = state.registrations.first(of: watch.descriptor)
-        // If the first registration has this file, all behind it were compared when it was inserted. So many sources of one number do not make each
-        // registration linear.
+        // If the first has this file, all behind it were compared when it was inserted. So registering is not linear in the sources of one number.
         if let next, next.pointee.watch.identity == identity { return nil }
         var found = false
         while let registration = next {  // ends: the chain has an end

@@ -119,16 +119,14 @@ final class Poller {
     @inline(__always)
     func poll() -> WaitResult { inside(waiting: false) }
 
-    /// Waits until something is ready, the channel is written, or `deadline` (nanoseconds of the monotonic clock; `Int64.max` for
-    /// none) comes. It may return without any of these.
+    /// Waits until something is ready, the channel is written, or `deadline` (monotonic nanoseconds; `Int64.max` for none) comes. May return earlier.
     @inline(__always)
     func wait(until deadline: Int64) -> WaitResult {
         state.deadline.arm(deadline)
         return inside(waiting: true)
     }
 
-    /// Inlined into the pass: on the way back from the kernel every return costs as much as a dozen instructions, because the processor
-    /// has forgotten where it leads.
+    /// Inlined into the pass: on the way back from the kernel the processor has forgotten where a return leads, so each costs a dozen instructions.
     @inline(__always)
     private func inside(waiting: Bool) -> WaitResult { /* DOES CALLOUT, of C libraries only */
         dropLevelTriggered()
@@ -185,11 +183,9 @@ final class Poller {
     /// Moves everything to a new base, because the kernel's set of the old one has a file that nobody can take out any more: its
     /// descriptor was closed and a duplicate keeps it alive.
     ///
-    /// `event_reinit` would do it in place, but libevent 2.1.12 closes its signal socket pair twice there, and the second time the numbers
-    /// may be another thread's.
+    /// `event_reinit` would do it in place, but libevent 2.1.12 closes its signal sockets twice there, the second time perhaps another thread's.
     ///
-    /// Returns false if the base stays: C libraries have events on it, which cannot be moved, or the process has no descriptors for
-    /// another one.
+    /// Returns false if the base stays: C libraries have events on it, which cannot be moved, or the process has no descriptors for another one.
     func rebuild() -> Bool {
         guard state.guests == nil, !state.isInside, let fresh = EventBase() else { return false }
         for record in state.internals { Internal.event(record).delete() }

@@ -1,8 +1,7 @@
 // Lifecycle of the storage: allocated here, grown by doubling, freed in deinit.
 
-/// Ready registrations in the order the kernel reported them. Each knows its index, so that any of them can leave in O(1): its index stays
-/// empty until those before it have left. An array touches fewer lines than a list that is linked through the registrations. Owning thread
-/// only.
+/// Ready registrations in the order the kernel reported them. Each knows its index, so that any of them can leave in O(1): its index stays empty
+/// until those before it have left. An array touches fewer lines than a list linked through the registrations. Owning thread only.
 struct ReadyList: ~Copyable {
     private var slots: UnsafeMutablePointer<RegistrationPointer?>
     private(set) var capacity = 0
@@ -94,8 +93,7 @@ struct ReadyList: ~Copyable {
     }
 }
 
-/// Where libevent's callbacks collect, in memory of fixed address, so that a callback needs no reference to the poller. It belongs to the thread of
-/// the poller's loop.
+/// Where libevent's callbacks collect, in memory of fixed address, so that they need no reference to the poller. It belongs to the loop's thread.
 ///
 /// Lifecycle: the poller allocates its collector in init and frees it in deinit, after the last event has left the base.
 struct Collector: ~Copyable {

@@ -96,8 +96,7 @@ struct Registration: ~Copyable {
     }
 }
 
-/// Counts servings down to those at which the loop checks to which file the descriptor belongs: the first, second, fourth, eighth … and
-/// every 1,024th.
+/// Counts servings down to those at which the loop checks to which file the descriptor belongs: the first, second, fourth … and every 1,024th.
 struct ComparisonCountdown: BitwiseCopyable {
     /// How many are left in the lower 12 bits; in the upper ones the exponent of the number that follows.
     private var word: UInt16 = 1

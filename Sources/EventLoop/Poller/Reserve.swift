@@ -1,7 +1,6 @@
 // One poller and one wake-up channel in reserve, for calls that cannot throw when the process has run out of descriptors.
 //
-// Lifecycle: made when the process has made a poller and has descriptors left; taken by one atomic exchange. A child of fork forgets the
-// parent's without freeing it.
+// Lifecycle: made when the process has made a poller and has descriptors left; taken by one atomic exchange. A child of fork only forgets them.
 
 import Synchronization
 

@@ -29,8 +29,7 @@ struct SourceCore: ~Copyable {
     fileprivate let isRegistered = Atomic<Bool>(false)
     /// Constants, from the first addition on.
     var traits: Traits
-    /// Memberships of the serving loop have died, and their uses end after the call in progress. Only the thread of `servingLoop`
-    /// accesses it.
+    /// Memberships of the serving loop have died; their uses end after the call in progress. Only the thread of `servingLoop` accesses it.
     var hasEndingUses = false
 
     struct Traits: OptionSet {

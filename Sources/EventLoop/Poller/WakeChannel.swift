@@ -1,5 +1,4 @@
-// Lifecycle: made with the loop, and closed with the `RunLoop` object, not with its thread: a late `stop` or `wakeUp` must not write into another
-// file that has got the number.
+// Lifecycle: made with the loop, closed with the `RunLoop` object, not with its thread: a late `stop` or `wakeUp` must not write into another file.
 
 internal import CPlatform
 internal import EventLoopLibC

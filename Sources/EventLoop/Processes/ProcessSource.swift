@@ -16,13 +16,11 @@ extension RunLoop {
     /// before the source is made, or before the source is in a loop; that is reported when one of the source's modes runs. If the source is
     /// invalidated earlier, it does not reap the child, and the program must do so.
     ///
-    /// If other code waits for the same child or for any child, and reaps the child first, the source *fails*: `failure` is `.badProcess`,
-    /// and the handler is not called. The same happens if SIGCHLD is ignored, because the kernel then reaps children itself. If two sources
-    /// watch one child, one of them fails.
+    /// If other code reaps the child first (it waits for this or for any child), the source *fails*: `failure` is `.badProcess`, and the handler is
+    /// not called. The same happens if SIGCHLD is ignored: the kernel then reaps children itself. Of two sources of one child, one fails.
     ///
-    /// Thread-safe. If the source is in several loops, one of them reports. Uses one descriptor: the process's own (pidfd, on Linux) or,
-    /// where the kernel has none (before 5.3, and in some sandboxes), one that SIGCHLD writes to; then the conditions of `SignalSource`
-    /// apply.
+    /// Thread-safe. If the source is in several loops, one of them reports. Uses one descriptor: the process's own (pidfd, on Linux) or, where the
+    /// kernel has none (before 5.3, and in some sandboxes), one that SIGCHLD writes to; then the conditions of `SignalSource` apply.
     public final class ProcessSource: Source, @unchecked Sendable {
         // SAFETY: constants.
 

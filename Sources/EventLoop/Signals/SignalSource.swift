@@ -5,10 +5,9 @@ extension RunLoop {
     /// the modes that the loop runs. Signals that arrive while other modes run, or before the source is added to a loop, are reported when
     /// one of the source's modes runs. Signals that arrive faster than the handler is called coalesce into one call with their number.
     ///
-    /// While a source exists, the default action of the signal does not happen. A handler that was installed earlier is still called, in
-    /// signal context, after the sources have counted the signal. It is restored when the last source of the signal becomes invalid. A
-    /// handler that other code installs later must call the handler that it replaces; otherwise the sources receive no signals. It stays
-    /// installed when the sources end.
+    /// While a source exists, the default action of the signal does not happen. A handler that was installed earlier is still called, in signal
+    /// context, after the sources have counted the signal. It is restored when the last source of the signal becomes invalid. A handler that other
+    /// code installs later must call the handler that it replaces; otherwise the sources receive no signals. It stays installed when the sources end.
     ///
     /// The kernel delivers the signal to any thread that does not block it, which need not be the loop's. If all threads block it, because the
     /// program was started with the signal blocked, the thread of the source's loop unblocks it, when the loop runs the source's mode. If Dispatch
@@ -58,8 +57,7 @@ extension RunLoop {
 
         override func serve(_ ready: Readiness) -> Bool { /* DOES CALLOUT */
             let count = signals.take()
-            // Zero if another loop that the source is in has taken the count, or if the count was taken between the signal handler's
-            // increment and its write.
+            // Zero if another loop has taken the count, or if it was taken between the signal handler's increment and its write.
             if count == 0 { return false }
             let details = signals.takeDetails(count)
             latest.withLock { $0 = details }

@@ -35,14 +35,12 @@ final class SignalWatch: Sendable {
 
     /// Takes the count of signals since the last call; zero after `end`, and in a child.
     func take() -> Int {
-        // The channel is drained before the count is taken. A signal that arrives in between is in this count, or makes the channel
-        // readable again.
+        // The channel is drained before the count is taken. A signal that arrives in between is in this count, or makes the channel readable again.
         guard channel.drain() else { return 0 }
         return watch.withLock { Int(clamping: $0.map { cplatform_take_signals($0) } ?? 0) }
     }
 
-    /// What the kernel says about the `count` signals that were taken last, oldest first; about fewer if there were more than the watch keeps, or if
-    /// a handler is still in progress.
+    /// What the kernel says about the `count` signals that were taken last, oldest first; about fewer if it keeps fewer or a handler is in progress.
     func takeDetails(_ count: Int) -> [RunLoop.SignalSource.Details] {
         watch.withLock { watch in
             guard let pointer = watch else { return [] }
@@ -57,8 +55,7 @@ final class SignalWatch: Sendable {
         }
     }
 
-    /// Unblocks the signal on this thread if all threads block it: a program that is started with a signal blocked has it blocked in every
-    /// thread.
+    /// Unblocks the signal on this thread if all threads block it, as they do if the program was started with the signal blocked.
     func letThrough() { _ = cplatform_let_signal_through(signal) }
 
     /// Makes `descriptor` readable without a signal.

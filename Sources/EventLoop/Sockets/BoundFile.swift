@@ -15,8 +15,7 @@ package struct BoundFile: Sendable {
         (self.path, self.device, self.inode) = (path, device, inode)
     }
 
-    /// While the socket is open: until then no other file can have its inode. Leaves a file alone that has replaced it. In a child of fork, the
-    /// file is the parent's.
+    /// While the socket is open, so that no other file can have its inode. Leaves alone a file that has replaced it, and in a child the parent's.
     package func remove() { if mark.isOurs { cplatform_unlink_bound_file(path, device, inode) } }
 
     /// The path of a file, from the root on; nil for other addresses, and for abstract names, which begin with a zero byte.
@@ -30,8 +29,7 @@ package struct BoundFile: Sendable {
 }
 
 extension RunLoop.SocketAddress {
-    /// The kernel's form, with the path from the root on, so that it means the same file when the program has changed its directory. A path that would
-    /// be too long stays as it is.
+    /// The kernel's form, with the path from the root on, so that it means the same file in any directory. A path that would be too long stays.
     package func nativeFromRoot() throws(RunLoop.SourceError) -> cplatform_address {
         if let path = BoundFile.absolutePath(of: self), let native = try? Self.unix(path: path).native() { return native }
         return try native()

@@ -1,5 +1,4 @@
-// Lifecycle: init opens the descriptor and creates the file of a Unix path, or adopts a descriptor; `end` or deinit closes the descriptor
-// and removes the file that was created.
+// Lifecycle: init opens the descriptor and creates the file of a Unix path, or adopts a descriptor; `end` or deinit closes and removes them.
 
 internal import CPlatform
 internal import EventLoopLibC
@@ -97,8 +96,7 @@ final class ListeningSocket: Sendable {
         if descriptor >= 0 { Self.release(descriptor, file) }
     }
 
-    /// Only those that wait in the queue are accepted from now on, as far as the system can do that. No-op for an adopted socket, which a
-    /// successor may have.
+    /// From now on accepts only those in the queue, as far as the system can do that. No-op for an adopted socket, which a successor may have.
     func refuseConnections() {
         if isAdopted { return }
         // Before the last look at the queue: connecting to a path that does not exist fails at once.

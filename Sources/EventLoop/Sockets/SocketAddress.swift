@@ -4,9 +4,8 @@ internal import EventLoopLibC
 extension RunLoop {
     /// The address of a stream socket.
     ///
-    /// Hosts are numeric (`127.0.0.1`, `::1`); names are not resolved. An IPv6 host may name its interface (`fe80::1%eth0`, or `%` and a
-    /// number). If a socket listens on port 0, the kernel chooses the port. An IPv4 peer of a socket that listens on `::` has the kernel's
-    /// form of its address, `::ffff:127.0.0.1`.
+    /// Hosts are numeric (`127.0.0.1`, `::1`); names are not resolved. An IPv6 host may name its interface (`fe80::1%eth0`, or `%` and a number). On
+    /// port 0 a listening socket gets a port from the kernel. An IPv4 peer of a socket that listens on `::` has an address like `::ffff:127.0.0.1`.
     ///
     /// A Unix path has at most 107 bytes on Linux and 103 on macOS, and no zero byte. A path that the kernel reports is read as UTF-8, and what is
     /// not UTF-8 in it is replaced; so such a peer cannot be answered by its address. The path of a client is usually empty. On Linux a path that
@@ -49,8 +48,7 @@ extension RunLoop.SocketAddress {
         self.init(native)
     }
 
-    /// The address of the socket's peer. Nil if the socket is not connected, or is no IPv4, IPv6 or Unix socket. Thread-safe. See
-    /// `getpeername(2)`.
+    /// The address of the socket's peer. Nil if the socket is not connected, or is no IPv4, IPv6 or Unix socket. Thread-safe. See `getpeername(2)`.
     public init?(peerOf descriptor: Int32) {
         var native = cplatform_address()
         guard cplatform_peer_address(descriptor, &native) == 0 else { return nil }

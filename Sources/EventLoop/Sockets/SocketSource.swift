@@ -37,12 +37,10 @@ extension RunLoop {
         private static let shortestRetry: Int64 = 1_000_000
         private static let longestRetry: Int64 = 100_000_000
 
-        /// Makes a source that listens. The socket listens at once: connections wait in the kernel's queue until the source is in a loop
-        /// that runs.
+        /// Makes a source that listens. The socket listens at once: connections wait in the kernel's queue until the source is in a loop that runs.
         ///
-        /// Each pass accepts one connection and calls `accept` with it. SO_REUSEADDR is on. If the process or the system has no descriptors
-        /// left, the source backs off for 5 ms of the loop's time, then for twice as long, up to a second, until it can accept again.
-        /// Connections that failed in the queue are skipped.
+        /// Each pass accepts one connection and calls `accept` with it. SO_REUSEADDR is on. If descriptors run out, the source backs off for 5 ms of
+        /// the loop's time, then for twice as long, up to a second, until it can accept. Connections that failed in the queue are skipped.
         ///
         /// - Parameters:
         ///   - address: where to listen. On port 0, the kernel chooses one, which `localAddress` then has.
@@ -71,12 +69,11 @@ extension RunLoop {
             super.init(kind: .watched, recordedKind: .socketSource, label: label, site: CreationSite(file, line))
         }
 
-        /// Makes a source of a socket that listens already: one that a service manager passed to this process (`Supervisor.sockets`), for
-        /// example. The source owns the descriptor from then on, makes it close-on-exec, and closes it at the end. It does not remove the
-        /// file of a Unix path, which belongs to the process that made it, and does not change O_NONBLOCK of the socket, which others may
-        /// share. If several processes accept from a socket that is blocking, a loop may wait when another process is faster: let it be made
-        /// non-blocking by who makes it (`NonBlocking=true` in a unit of systemd). Other than that, as
-        /// `init(listeningOn:backlog:reusePort:ipv6Only:priority:label:file:line:accept:)`.
+        /// Makes a source of a socket that listens already, for example one that a service manager passed to this process (`Supervisor.sockets`). The
+        /// source owns the descriptor from then on, makes it close-on-exec, and closes it at the end. It does not remove the file of a Unix path,
+        /// which belongs to the process that made it, and does not change O_NONBLOCK of the socket, which others may share. If several processes
+        /// accept from a blocking socket, a loop may wait when another process is faster: let its maker make it non-blocking (`NonBlocking=true` in a
+        /// unit of systemd). Otherwise as `init(listeningOn:backlog:reusePort:ipv6Only:priority:label:file:line:accept:)`.
         ///
         /// - Throws: `.badDescriptor` if the descriptor is not open, `.system` if it is no stream socket that listens, or if its family is
         ///   unknown. The descriptor then remains the caller's.
@@ -144,8 +141,7 @@ extension RunLoop {
             socket.refuseConnections()
         }
 
-        /// Accepts what waits in the queue, at most `limit` connections, on the calling thread. False if descriptors or memory ran out before, and
-        /// nobody else can accept the rest.
+        /// Accepts at most `limit` waiting connections on this thread. False if descriptors or memory ran out, and nobody else can accept the rest.
         package func acceptWaiting(limit: Int, _ accept: (Int32) -> Void) -> Bool { /* DOES CALLOUT */
             guard case .listening(let socket) = role, rundown.enter() else { return true }
             // A thread that ended in accept(2) would leave the use that it has begun, so the source would never end.
@@ -174,8 +170,7 @@ extension RunLoop {
             }
         }
 
-        /// The source's socket, for setting options. Do not close or read it. -1 after the source has passed on or closed its socket.
-        /// Thread-safe.
+        /// The source's socket, for setting options. Do not close or read it. -1 after the source has passed on or closed its socket. Thread-safe.
         public var descriptor: Int32 {
             switch role {
             case .listening(let socket): socket.descriptor
@@ -183,9 +178,8 @@ extension RunLoop {
             }
         }
 
-        /// Whether a listening source accepts connections. While it is false, connections wait in the kernel's queue, and the source stays
-        /// in its modes and keeps them from being empty. A change takes effect before the loop waits next, and at once on the owning
-        /// thread. Always false for a connecting source. Thread-safe.
+        /// Whether a listening source accepts connections. While false, connections wait in the kernel's queue, and the source stays in its modes and
+        /// keeps them from being empty. A change takes effect before the next wait, on the owning thread at once. False if connecting. Thread-safe.
         public var isAccepting: Bool {
             get {
                 if case .connecting = role { return false }
@@ -320,8 +314,7 @@ extension RunLoop {
         /// Reports the outcome if there is one. The loop has claimed the source, so the use of its membership lasts until this returns.
         private func deliver(_ attempt: ConnectAttempt) -> Bool { /* DOES CALLOUT */
             guard isValid, let outcome = attempt.claim() else { return false }
-            // After the claim no other loop starts to watch the socket. The loops that watch it have memberships until the source is
-            // invalid.
+            // After the claim no other loop starts to watch the socket. The loops that watch it have memberships until the source is invalid.
             let isShared = state.withLock { $0.memberships.count > 1 }
             invalidate()
             let result = outcome.flatMap { attempt.transferDescriptor(duplicating: isShared) }
