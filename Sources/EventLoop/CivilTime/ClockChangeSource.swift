@@ -7,7 +7,6 @@ extension RunLoop {
     /// Settings before the loop looks are one call, with their sum; there is none if that is zero. Settings count from the creation of the
     /// source on. The difference is measured, with an error of less than a microsecond on an idle machine. Less than 100 µs is not
     /// reported until further settings add up to more, because a program that sets the clock to what it says takes a moment for that.
-    ///
     /// In a loop with a `ManualClock`, the handler is called when the program sets `ManualClock.wallTime`, with the exact difference.
     ///
     /// Thread-safe. If the source is in several loops, one of them calls the handler; a loop with another clock than the first refuses it. Uses one

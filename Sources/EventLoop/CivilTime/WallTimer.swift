@@ -66,7 +66,8 @@ extension RunLoop {
         }
 
         /// Arms the kernel's timer for what the source waits for. Under the lock.
-        private func arm(_ state: inout State) {
+        @discardableResult
+        private func arm(_ state: inout State) -> Bool {
             let isDue = hasCome(state)
             if isDue {
                 // Arming it again would make it unreadable for a moment.
@@ -75,6 +76,7 @@ extension RunLoop {
                 alarm.arm(manualClock == nil ? state.date : .distantFuture)
             }
             state.isReadable = isDue
+            return isDue
         }
 
         /// In manual time the date is a deadline of each loop, so that a loop which advances its clock by itself advances it to this date.
@@ -133,11 +135,7 @@ extension RunLoop {
 
 extension RunLoop.WallTimer: WallClockObserver {
     func wallClockMoved(settingItBy jump: Int64) {
-        let isDue = alarm.withState { state -> Bool in
-            arm(&state)
-            return state.isReadable
-        }
-        guard let isDue else { return }
+        guard let isDue = alarm.withState({ arm(&$0) }) else { return }
         if isDue || jump != 0 { startDeadline() }
     }
 }

@@ -70,8 +70,7 @@ extension Poller {
 
     /// Whether a C library has events that keep the mode from being empty.
     var hasForeignEvents: Bool {
-        guard let guests = state.guests else { return false }
-        return state.base.addedEvents > guests.ownEvents
+        if let guests = state.guests { state.base.addedEvents > guests.ownEvents } else { false }
     }
 
     /// Whether the last wait, or code outside it, left a guest's callback to be called.
@@ -122,13 +121,8 @@ extension Poller {
     /// One call of libevent, which an observer hears of. Without waiting it ends after two rounds at the latest.
     func askBesideGuests(waiting: Bool) { /* DOES CALLOUT, of C libraries only */
         assert(state.outcome.isEmpty, "what a call has brought ends the wait")
-        guard let observer = state.guestObserver else { return askUnobserved(waiting: waiting) }
-        let span = observer.willCallGuests(isWaiting: waiting)
-        askUnobserved(waiting: waiting)
-        if let span { observer.didCallGuests(span, mayHaveWaited: waiting, wereCalled: state.outcome.contains(.foreign)) }
-    }
-
-    private func askUnobserved(waiting: Bool) { /* DOES CALLOUT, of C libraries only */
+        let observer = state.guestObserver
+        let span = observer?.willCallGuests(isWaiting: waiting)
         _ = state.base.takeMostActiveEvents()
         let ownCallbacks = state.collected + state.ignored
         state.guests!.endedWithRound = false
@@ -146,6 +140,7 @@ extension Poller {
         // `roundStart` of a poll was one of the active events.
         let own = state.collected + state.ignored - ownCallbacks + (waiting ? 0 : 1)
         if !state.guests!.endedWithRound || state.base.takeMostActiveEvents() > own + left { state.outcome.insert(.foreign) }
+        if let span { observer?.didCallGuests(span, mayHaveWaited: waiting, wereCalled: state.outcome.contains(.foreign)) }
     }
 
     /// Has the call of libevent in progress end when the guests of this round have had their turn.

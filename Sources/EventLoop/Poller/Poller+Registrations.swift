@@ -62,16 +62,15 @@ extension Poller {
         var next = state.registrations.first(of: watch.descriptor)
         // If the first has this file, all behind it were compared when it was inserted. So registering is not linear in the sources of one number.
         if let next, next.pointee.watch.identity == identity { return nil }
-        var found = false
+        let before = stale.count
         while let registration = next {  // ends: the chain has an end
             next = registration.pointee.nextOnDescriptor
             state.testsOnlyComparisons.increment()
             if registration.pointee.watch.identity == identity { continue }
-            found = true
             stale.append(registration.pointee.owner)
             disconnect(registration)
         }
-        if found { rebuildAfterReuse(of: watch.descriptor) }
+        if stale.count > before { rebuildAfterReuse(of: watch.descriptor) }
         return nil
     }
 

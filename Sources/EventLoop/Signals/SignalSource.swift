@@ -13,9 +13,8 @@ extension RunLoop {
     /// program was started with the signal blocked, the thread of the source's loop unblocks it, when the loop runs the source's mode. If Dispatch
     /// watches the same signal, delivery is not guaranteed, because Dispatch takes signals away from all handlers.
     ///
-    /// A child of fork gets no signals from a source of its parent; it makes its own.
-    ///
-    /// Thread-safe. If the source is in several loops, one of them serves it. Uses one descriptor.
+    /// A child of fork gets no signals from a source of its parent; it makes its own. Thread-safe. If the source is in several loops, one of them
+    /// serves it. Uses one descriptor.
     public final class SignalSource: Source, @unchecked Sendable {
         // SAFETY: constants.
 
@@ -95,7 +94,6 @@ extension RunLoop.SignalSource {
     }
 
     /// What the kernel says about the signals of the latest call of the handler, oldest first. Of more than 64, the later ones have no details.
-    ///
     /// Thread-safe, but another loop that the source is in may replace it. CFRunLoop has nothing like it.
     public var details: [Details] { latest.withLock { $0 } }
 }

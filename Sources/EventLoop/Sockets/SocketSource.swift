@@ -52,10 +52,9 @@ extension RunLoop {
         ///   - file: with `line`, the place that warnings and recordings name.
         ///   - line: see `file`.
         ///   - accept: called on the loop's thread with the descriptor, which the handler must close, and the peer's address.
-        /// - Throws: `.badAddress` for a host that is not numeric or a path that is too long; otherwise `.system` with the operation that
-        ///   failed. A relative Unix path is made absolute. If its file is a socket on which nobody listens any more (connecting is
-        ///   refused), it is replaced; if it is anything else, the address is in use (`bind`, EADDRINUSE). When the source ends, it removes
-        ///   the file that it created, unless another file has replaced it.
+        /// - Throws: `.badAddress` for a host that is not numeric or a path that is too long; otherwise `.system` with the operation that failed. A
+        ///   relative Unix path is made absolute. If its file is a socket on which nobody listens any more (connecting is refused), it is replaced;
+        ///   any other file is in use (`bind`, EADDRINUSE). At its end the source removes the file that it created, unless another has replaced it.
         public init(
             listeningOn address: SocketAddress, backlog: Int32 = 1024, reusePort: Bool = false, ipv6Only: Bool = false,
             priority: Priority = .default, label: String? = nil, file: StaticString = #fileID, line: UInt = #line,
@@ -89,10 +88,8 @@ extension RunLoop {
             super.init(kind: .watched, recordedKind: .socketSource, label: label, site: CreationSite(file, line))
         }
 
-        /// Makes a source that connects. The attempt starts at once. The outcome is reported once, when one of the source's modes runs, and
-        /// the source is then invalid.
-        ///
-        /// If the queue of a listening Unix socket is full, the source retries until there is room or the attempt times out.
+        /// Makes a source that connects. The attempt starts at once. The outcome is reported once, when one of the source's modes runs, and the
+        /// source is then invalid. If the queue of a listening Unix socket is full, the source retries until there is room or the attempt times out.
         ///
         /// - Parameters:
         ///   - address: where to connect.
