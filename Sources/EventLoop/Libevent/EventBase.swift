@@ -18,8 +18,6 @@ struct EventBase: ~Copyable {
     /// The most urgent level, on which all of our own events stand.
     static let ownLevel: Int32 = 0
 
-    private static let mostCallbacksInARound: Int32 = 1 << 20
-
     /// Nil with errno set when the kernel or the memory refuses.
     init?() {
         LibeventRuntime.prepare()
@@ -35,7 +33,7 @@ struct EventBase: ~Copyable {
         event_config_set_flag(config, Int32(EVENT_BASE_FLAG_NO_CACHE_TIME.rawValue))
         // A C library's event that activates itself in its own callback would never let libevent look at anything else. The bound is
         // higher than any number of descriptors, so that a round is never divided otherwise.
-        event_config_set_max_dispatch_interval(config, nil, Self.mostCallbacksInARound, 0)
+        event_config_set_max_dispatch_interval(config, nil, 1 << 20, 0)
         guard let raw = cplatform_make_event_base(event_base_new_with_config, config) else { return nil }
         // event.h: "must be called before any events have been activated". A new base has none, so only memory can be missing.
         guard event_base_priority_init(raw, Self.levels) == 0 else {

@@ -18,7 +18,6 @@ struct ClosedDescriptors {
 
     var isEmpty: Bool { owners.isEmpty }
 
-    /// Whether the descriptor is in the list without a description of its source.
     func lacksOwner(of descriptor: Int32) -> Bool { owners[descriptor] == "" }
 
     mutating func insert(_ descriptor: Int32, among count: Int) {

@@ -6,7 +6,6 @@
 
 internal import CPlatform
 
-/// Who observes a loop's callouts.
 protocol GuestObserver: AnyObject {
     /// libevent may call C libraries from now on. If `isWaiting`, it may wait before.
     func willCallGuests(isWaiting: Bool) -> OpenCalloutSpan?
@@ -18,6 +17,7 @@ struct OpenCalloutSpan {
     let level: Int, adoption: UInt32
 }
 
+/// C libraries may have events on the base.
 struct Guests {
     fileprivate let roundEnd: UnsafeMutablePointer<Poller.InternalRecord>
     fileprivate let roundStart: UnsafeMutablePointer<Poller.InternalRecord>
@@ -28,7 +28,6 @@ struct Guests {
     fileprivate var endedWithRound = false
     /// `roundStart` has not run yet in a poll.
     fileprivate var isOpening = false
-    /// The end of the wait has been asked for.
     fileprivate var isEnding = false
     /// The last wait left events active in libevent: what they were ready for may be gone.
     fileprivate(set) var mayHoldStaleEvents = false

@@ -20,7 +20,6 @@ final class Poller {
         var deadline: DeadlineTimer
         var internals: [UnsafeMutablePointer<InternalRecord>] = []
 
-        /// Every live registration by descriptor number, chained.
         var registrations = DescriptorTable()
         /// How many registrations were compared with the file of their number because the number was watched again.
         var testsOnlyComparisons = TestsOnlyCount()
@@ -30,12 +29,10 @@ final class Poller {
         var verifiedLeftover: RegistrationPointer?
         /// How many registrations have another priority than the default one.
         var unusualPriorities = 0
-        /// What there is beside the poller's own events: C libraries may have events on the base (Poller+Guests.swift).
         var guests: Guests?
         // SAFETY: the loop that owns the poller.
         /// Nil if nobody observes the loop's callouts.
         unowned(unsafe) var guestObserver: (any GuestObserver)?
-        /// Descriptors that were closed before their events were taken off the base (Poller+ClosedDescriptors.swift).
         var closedEarly = ClosedDescriptors()
         /// The base's epoll set, once somebody has looked for it.
         var knownSet: Int32?
@@ -45,7 +42,6 @@ final class Poller {
         var isWaitSpecial = false
         /// The thread is inside libevent.
         fileprivate(set) var isInside = false
-        /// What the wait in progress has brought.
         var outcome = WaitResult()
         var watchesMainQueue = false
         /// A pass that does not sleep asks the kernel also without registrations: the base watches the main queue, or it is hosted.

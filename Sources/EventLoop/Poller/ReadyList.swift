@@ -35,7 +35,6 @@ struct ReadyList: ~Copyable {
         end &+= 1
     }
 
-    /// Takes out a registration that stands in the list.
     @inline(__always)
     mutating func remove(_ registration: RegistrationPointer) {
         let index = Int(registration.pointee.readyIndex)

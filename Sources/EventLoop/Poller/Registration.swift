@@ -36,7 +36,6 @@ struct Registration: ~Copyable {
 
     /// The source's own, if this is its first registration. Begins the second line.
     var ownCore: SourceCore
-    /// The index in the ready list.
     var readyIndex: UInt32 = 0
     fileprivate(set) var collector: UnsafeMutablePointer<Collector>
     /// When the registration was served last, or was ready when it was connected, in the poller's count of servings, which wraps around.
@@ -161,7 +160,6 @@ extension RegistrationPointer {
     @inline(__always)
     var isOwnAndOnly: Bool { pointee.flags.isDisjoint(with: [.isSeparate, .isInSeveralBases]) }
 
-    /// The poller that the registration is in.
     var poller: Borrowed<Poller> { pointee.collector.pointee.poller }
 
     /// The core of the registered source.

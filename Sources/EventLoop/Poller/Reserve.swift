@@ -15,9 +15,7 @@ enum Reserve {
     private static var pause: Int64 { 500_000_000 }
 
     /// Makes the slots: see `LoopGlobals`.
-    static func prepare() {
-        _ = (nextTry.load(ordering: .relaxed), poller.isEmpty, channel.isEmpty)
-    }
+    static func prepare() { _ = (nextTry.load(ordering: .relaxed), poller.isEmpty, channel.isEmpty) }
 
     /// See `LoopGlobals`.
     static func clear() {
@@ -35,19 +33,14 @@ enum Reserve {
     }
 
     /// Nothing wakes it before `watch(_:)`.
-    static func takePoller() -> Poller? {
-        defer { scheduleCompletion() }
-        return poller.take()
-    }
+    static func takePoller() -> Poller? { take(poller) }
 
-    static func takeChannel() -> WakeChannel? {
-        defer { scheduleCompletion() }
-        return channel.take()?.take()
-    }
+    static func takeChannel() -> WakeChannel? { take(channel)?.take() }
 
-    /// Called after the part is taken. A thread in `complete` that still found the part has reset `nextTry` before, so this note stays.
-    private static func scheduleCompletion() {
-        _ = nextTry.compareExchange(expected: .max, desired: .min, ordering: .acquiringAndReleasing)
+    private static func take<Part: AnyObject>(_ slot: borrowing Slot<Part>) -> Part? {
+        // After the part is taken. A thread in `complete` that still found the part has reset `nextTry` before, so this note stays.
+        defer { _ = nextTry.compareExchange(expected: .max, desired: .min, ordering: .acquiringAndReleasing) }
+        return slot.take()
     }
 
     /// Makes what is missing, if the process can spare it.

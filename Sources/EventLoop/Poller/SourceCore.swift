@@ -1,5 +1,3 @@
-// What serving a source reads and writes, in memory of fixed address beside the source object.
-//
 // Lifecycle: part of a `Registration` if the kernel watches the source, otherwise an allocation of its own. The source makes it and frees
 // it in its deinit (`SourceCore.make`, `SourceCore.free`).
 

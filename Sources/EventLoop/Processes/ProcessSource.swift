@@ -36,8 +36,7 @@ extension RunLoop {
 
         /// Makes a source for a child of this process.
         ///
-        /// - Throws: `SourceError.badProcess` if the process is not a child, or has already been reaped; `.system` if there are no
-        ///   descriptors left.
+        /// - Throws: `SourceError.badProcess` if the process is not a child, or has already been reaped; `.system` if there are no descriptors left.
         public init(
             pid: Int32, label: String? = nil, file: StaticString = #fileID, line: UInt = #line,
             handler: @escaping @Sendable (ProcessSource, ExitStatus) -> Void
