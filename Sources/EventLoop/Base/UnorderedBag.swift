@@ -33,6 +33,12 @@ struct UnorderedBag<Object: AnyObject>: ~Copyable, @unchecked Sendable {
         index < list.count && list[index].toOpaque() == Unmanaged.passUnretained(object).toOpaque()
     }
 
+    /// Whether `isWanted` is true for one of the objects. Not asked about those behind it.
+    func contains(where isWanted: (Object) -> Bool) -> Bool {
+        for index in 0..<list.count where Borrowed(list[index], keptBy: .list).use(isWanted) { return true }
+        return false
+    }
+
     /// The objects for which `isWanted` is true, retained.
     func filter(_ isWanted: (Object) -> Bool) -> [Object] {
         var found: [Object] = []

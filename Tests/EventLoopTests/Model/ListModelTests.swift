@@ -100,6 +100,14 @@ private struct ObjectListPair: ~Copyable {
         try agree(ids, model, "forEach")
         try agree(indices, Array(model.indices), "the indices that the objects know")
         try agree(list.filter { $0.id % 3 == 0 }.map(\.id), model.filter { $0 % 3 == 0 }, "filter")
+        var asked: [Int] = []
+        let isFound = list.contains { member in
+            asked.append(member.id)
+            return member.id % 3 == 0
+        }
+        let first = model.firstIndex { $0 % 3 == 0 }
+        try agree(isFound, first != nil, "contains")
+        try agree(asked, Array(model.prefix((first ?? model.count - 1) + 1)), "the objects that were asked")
         try agree(list.count, model.count, "count")
         try agree(list.isEmpty, model.isEmpty, "isEmpty")
         try agree(alive.value, model.count, "objects alive")

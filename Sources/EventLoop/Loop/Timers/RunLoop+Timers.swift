@@ -313,7 +313,7 @@ extension RunLoop {
         // Under the lock, which also orders what other threads did before.
         let (isQueueRight, reference) = shared.withLock { shared -> (Bool, Borrowed<ModeState>?) in
             // Not a key path: the runtime may wait for a lock of its own at the first use (decision 24).
-            if owned.timersFireOutside { owned.timersFireOutside = !shared.timers.filter { $0.isFiring }.isEmpty }
+            if owned.timersFireOutside { owned.timersFireOutside = shared.timers.contains { $0.isFiring } }
             return (shared.changes.isEmpty && !owned.timersFireOutside, shared.modes.referenceLocked(name))
         }
         guard isQueueRight else { return nil }
