@@ -131,12 +131,6 @@ extension Poller {
             if next > last { isInOrder = false }
             last = next
         }
-        if isInOrder { return }
-        var entries: [(rank: UInt64, position: Int, registration: RegistrationPointer)] = []
-        ready.forEach { entries.append((rank($0), entries.count, $0)) }
-        entries.sort { ($1.rank, $0.position) < ($0.rank, $1.position) }
-        var sorted = ReadyList()
-        for entry in entries { sorted.append(entry.registration) }
-        ready = sorted
+        if !isInOrder { ready.sort { rank($0) > rank($1) } }
     }
 }

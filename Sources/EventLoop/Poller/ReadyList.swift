@@ -80,6 +80,16 @@ struct ReadyList: ~Copyable {
         (front, end) = (0, new)
     }
 
+    /// Sorts the registrations. Those of which none goes before the other keep their order, because the standard library's sort is stable.
+    @inline(__always)
+    mutating func sort(_ goesBefore: (RegistrationPointer, RegistrationPointer) -> Bool) {
+        removeAll { _ in false }
+        var slots = UnsafeMutableBufferPointer(start: slots, count: end)
+        slots.sort { goesBefore($0.unsafelyUnwrapped, $1.unsafelyUnwrapped) }  // none is empty
+        // For their indices.
+        removeAll { _ in false }
+    }
+
     /// Moves the registrations to the beginning, and to a larger array if half of the slots are in use.
     @inline(never)
     private mutating func makeRoom() {

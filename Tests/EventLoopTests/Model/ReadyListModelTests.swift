@@ -1,5 +1,6 @@
 // Rules proved here, against arrays:
 // - Registrations are in the order in which they were appended, and any of them can leave.
+// - A sorted list has its registrations by rank, and those of one rank in the order that they had.
 // - A walk visits each registration once; a walk that takes some out may move them to another list.
 // - A list whose first registrations leave does not grow.
 
@@ -56,6 +57,15 @@ private struct ReadyListPair: ~Copyable {
         return visited
     }
 
+    mutating func sort(_ list: Int, byRank rank: @escaping (Int32) -> Int) {
+        let goesBefore = { (one: RegistrationPointer, other: RegistrationPointer) -> Bool in
+            rank(one.pointee.watch.descriptor) > rank(other.pointee.watch.descriptor)
+        }
+        if list == 0 { first.sort(goesBefore) } else { second.sort(goesBefore) }
+        let sorted = models[list].enumerated().sorted { (rank($1.element), $0.offset) < (rank($0.element), $1.offset) }
+        models[list] = sorted.map(\.element)
+    }
+
     func compare() throws {
         try Self.compare(first, models[0])
         try Self.compare(second, models[1])
@@ -87,6 +97,9 @@ private struct ReadyListPlay: ModelPlay, ~Copyable {
         case 1:
             let fates = (0..<count).map { _ in random.below(4) }
             try pair.walk(list) { fates[Int($0)] }
+        case 2:
+            let ranks = (0..<count).map { _ in random.below(3) }
+            pair.sort(list) { ranks[Int($0)] }
         default: pair.toggle(random.below(count), in: list)
         }
         try pair.compare()
@@ -96,7 +109,7 @@ private struct ReadyListPlay: ModelPlay, ~Copyable {
 }
 
 private struct ThreeRegistrations: EnumerablePlay, ~Copyable {
-    static let operationCount = 9
+    static let operationCount = 10
     private var pair = ReadyListPair(count: 3)
     init(start: Int) {}
 
@@ -105,6 +118,7 @@ private struct ThreeRegistrations: EnumerablePlay, ~Copyable {
         case 0..<6: pair.toggle(operation / 2, in: operation % 2)
         case 6: pair.turn(0)
         case 7: pair.turn(1)
+        case 8: pair.sort(0) { -Int($0) / 2 }
         default: try pair.walk(0) { Int($0) }
         }
     }
