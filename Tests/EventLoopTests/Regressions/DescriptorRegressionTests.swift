@@ -6,6 +6,7 @@
 // - If another thread removes a source while the loop sleeps, the source is not called after `remove` has returned.
 // - The handler of a source in two loops runs on one thread at a time, even if the second loop joins during a call.
 // - If a source fails while its mode's base is made, its last callout may remove other sources from the mode.
+// - Of sources that fail together, each has its reason, also if a callout of another one ends it.
 
 import EventLoop
 import EventLoopTestSupport
@@ -211,5 +212,23 @@ import Darwin
             return "\(trace), \(others.map { loop.contains($0) }), \(bad.failure == .badDescriptor(number))"
         }
         #expect(outcome == "let go 2:x, [false, false, true, false], true")
+    }
+
+    @Test func `a source that fails together with another one has its reason, also if a callout of that one ends it`() throws {
+        let outcome = try inManualTime { loop, _, trace in
+            let pipe = Pipe()
+            let numbers = (0..<2).map { _ in Self.highNumber(for: pipe, area: 920) }
+            let sources = try numbers.map { try Source(descriptor: $0, events: .read) { _, _ in trace.add("called") } }
+            sources[0].onInvalidation {
+                trace.add("first")
+                sources[1].invalidate()
+            }
+            sources[1].onInvalidation { trace.add("second \($0.failure == .badDescriptor(numbers[1]))") }
+            for source in sources { loop.add(source) }
+            for number in numbers { close(number) }
+            _ = loop.run(for: .zero)
+            return "\(trace), \(sources.map { $0.isValid }), \(sources[0].failure == .badDescriptor(numbers[0]))"
+        }
+        #expect(outcome == "first second true, [false, false], true")
     }
 }

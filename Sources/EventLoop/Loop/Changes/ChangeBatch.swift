@@ -7,8 +7,8 @@ struct ChangeBatch: ~Copyable {
     private(set) var isApplying = false
     /// How many changes the batch has left; nil for all that are queued when it takes the next one.
     private var left: Int?
-    /// Sources that turned out not to be watchable.
-    private var failures = Deque<(source: RunLoop.Source, error: RunLoop.SourceError)>()
+    /// Sources that turned out not to be watchable. They have their reasons.
+    private var failures = Deque<RunLoop.Source>()
     /// How deep the innermost run is in which sources are being failed; nil if none are.
     fileprivate var failingDepth: Int?
 
@@ -33,15 +33,15 @@ struct ChangeBatch: ~Copyable {
         return true
     }
 
-    /// Holds back a failure until the batch is over. False if there is none.
-    mutating func hold(_ source: RunLoop.Source, _ error: RunLoop.SourceError) -> Bool {
-        if isApplying { failures.append((source: source, error: error)) }
+    /// Holds back the end of a source that has failed until the batch is over. False if there is none.
+    mutating func hold(_ source: RunLoop.Source) -> Bool {
+        if isApplying { failures.append(source) }
         return isApplying
     }
 
     var hasFailures: Bool { !failures.isEmpty }
 
-    mutating func takeFailure() -> (source: RunLoop.Source, error: RunLoop.SourceError)? { failures.isEmpty ? nil : failures.popFirst() }
+    mutating func takeFailure() -> RunLoop.Source? { failures.isEmpty ? nil : failures.popFirst() }
 
     /// Begins to fail the sources that have been found. Nil if the run of that depth does so already; otherwise how many there are, and the depth
     /// for afterwards.
@@ -122,8 +122,8 @@ extension RunLoop {
         guard let (count, outerDepth) = owned.changeBatch.beginFailing(inRun: runs.depth) else { return }
         for _ in 0..<count {
             // A run nested in a callout may have failed some of them.
-            guard let (source, error) = owned.changeBatch.takeFailure() else { break }
-            fail(source, error)
+            guard let source = owned.changeBatch.takeFailure() else { break }
+            source.invalidate()
         }
         owned.changeBatch.failingDepth = outerDepth
         if owned.changeBatch.hasFailures { owned.pending.formUnion(.changes) }

@@ -156,7 +156,7 @@ extension RunLoop {
         // Changes that other threads queued until then.
         applyChanges()
         // Not `failSources`, which would not continue if a callout ended the thread.
-        while let (source, error) = owned.changeBatch.takeFailure() { fail(source, error) }  // ends: the loop refuses other sources
+        while let source = owned.changeBatch.takeFailure() { source.invalidate() }  // ends: the loop refuses other sources
         releaseRemains()
         modeTable.forEach { $0.owned.poller = nil }
         Reserve.completeAgain()

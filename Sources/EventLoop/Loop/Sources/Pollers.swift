@@ -62,7 +62,8 @@ extension RunLoop {
         membership.forEachRegistration { registration in
             if let error = registration.poller.use({ $0.update(registration, watch, stale: &stale) }) { failure = error }
         }
-        // After the walk, because failing a source removes its registrations.
+        // After the walk, because failing a source removes its registrations. A callout of a stale one may end this one.
+        if let failure { membership.source.noteFailure(failure) }
         failStale(stale)
         if let failure { fail(membership.source, failure) }
     }
@@ -93,17 +94,20 @@ extension RunLoop {
 
     /// Fails the sources whose descriptors were closed, and whose numbers are other files' now.
     func failStale(_ owners: [UnsafeRawPointer]) { /* DOES CALLOUT */
-        // Each is alive now, but the end of one may be the end of another.
-        let memberships: [SourceMembership] = owners.map { Borrowed(at: $0, keptBy: .event).object }
-        for membership in memberships {
-            fail(membership.source, .badDescriptor(membership.source.watch?.descriptor ?? -1))
-        }
+        // Each is alive now, and has its reason, but the end of one may be the end of another.
+        let sources = owners.map { Borrowed<SourceMembership>(at: $0, keptBy: .event).object.source }
+        for source in sources { source.noteFailure(.badDescriptor(source.watch?.descriptor ?? -1)) }
+        for source in sources { endFailed(source) }
     }
 
-    /// Ends a source that cannot go on, with the reason for its `failure`.
-    func fail(_ source: Source, _ error: SourceError) {
-        if owned.changeBatch.hold(source, error) { return }
+    /// Ends a source that cannot go on, with the reason for its `failure`: known before the callouts of others that fail with it, which may end it.
+    func fail(_ source: Source, _ error: SourceError) { /* DOES CALLOUT */
         source.noteFailure(error)
-        source.invalidate()
+        endFailed(source)
+    }
+
+    /// At once, or with the batch in progress.
+    private func endFailed(_ source: Source) { /* DOES CALLOUT */
+        if !owned.changeBatch.hold(source) { source.invalidate() }
     }
 }
