@@ -24,6 +24,10 @@ extension RunLoop {
         @exclusivity(unchecked) nonisolated(unsafe) var modes = ModeSet()
         // SAFETY: as `modes`.
         nonisolated(unsafe) var isCommon = false
+        // SAFETY: as `modes`.
+        /// Whether the thread of a loop has added it, or has had it in a snapshot. For good: that loop may still walk the snapshot when the observer
+        /// is in the loop again.
+        nonisolated(unsafe) var wasSeen = false
         /// The id of the loop in whose call the handler is, or zero. Nested runs skip the observer, and so does another loop if the handler has
         /// moved the observer there.
         let callingLoop = Atomic<UInt64>(0)

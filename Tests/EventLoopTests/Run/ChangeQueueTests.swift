@@ -1,7 +1,7 @@
 // Rules proved here (semantics 9.12; ChangeQueue.swift, ChangeBatch.swift; Tests/Models/changes.pml has every interleaving):
 // - A pass carries out the changes that were queued when it reached them, and continues: other threads cannot hold it there.
 // - Changes of one item coalesce. The queue has one change for each membership of a source and one for the dates of each timer, and none
-//   for a timer or a descriptor source that was added and removed again before the owner looked.
+//   for a timer, an observer or a descriptor source that was added and removed again before the owner looked.
 // - The owner's own changes take effect at once.
 
 import EventLoopTestSupport
@@ -206,6 +206,51 @@ private func sourceThatCounts(on pipe: Pipe) throws -> (source: RunLoop.Descript
             #expect(released.value == 1_000)
             #expect(loop.shared.withLock { $0.sources.isEmpty })
             #expect(loop.run(until: .distantPast) == .finished)
+        }
+    }
+
+    @Test(arguments: [RunLoop.Mode.default, .common])
+    func `observers that other threads add and invalidate while the owner is busy leave nothing behind`(mode: RunLoop.Mode) throws {
+        try onFreshThread { loop in
+            let released = Box(0)
+            loop.addCommonMode("second")
+            try plainThread {
+                for _ in 0..<1_000 {
+                    let canary = Canary { released.increment() }
+                    let observer = RunLoop.Observer(activities: .all) { _, _ in withExtendedLifetime(canary) {} }
+                    loop.add(observer, forMode: mode)
+                    observer.invalidate()
+                }
+            }.join()
+            #expect(loop.queuedChanges == 0)
+            #expect(released.value == 1_000)
+        }
+    }
+
+    /// The owner may be about to call it, wherever another thread has moved it meanwhile.
+    @Test(arguments: [false, true])
+    func `an observer that the owner has seen ends on the owner's thread, also if it has left and come back:`(isBack: Bool) throws {
+        try onFreshThread { loop in
+            let (calls, releases) = (Box(0), Box<[Bool]>([]))
+            loop.addIdleSource()
+            let observer = try plainThread { () -> RunLoop.Observer in
+                let canary = Canary { releases.change { $0.append(loop.isCurrent) } }
+                let observer = RunLoop.Observer(activities: .beforeTimers) { _, _ in withExtendedLifetime(canary) { _ = calls.increment() } }
+                loop.add(observer)
+                return observer
+            }.join()
+            _ = loop.run(until: .distantPast)
+            try plainThread {
+                if isBack {
+                    loop.remove(observer)
+                    loop.add(observer)
+                }
+                observer.invalidate()
+            }.join()
+            #expect(calls.value == 1 && releases.value.isEmpty)
+            _ = loop.run(until: .distantPast)
+            #expect(calls.value == 1 && releases.value == [true])
+            #expect(loop.queuedChanges == 0)
         }
     }
 

@@ -279,9 +279,12 @@ import Testing
         let running = RunningLoop()
         let taken = makeItem(kind, in: running.loop, canary.value!)
         canary.value = nil
-        // Waits until the loop has carried out the addition. Otherwise it would be cancelled, and this thread would release the handler.
-        try running.loop.performAndWait {}
-        try waitUntilAsleep(running.loop)
+        // Waits until the loop has carried out the addition, and has notified the observer after a sleep. Otherwise this thread would release the
+        // handler.
+        for _ in 0..<2 {
+            try running.loop.performAndWait {}
+            try waitUntilAsleep(running.loop)
+        }
         taken("invalidate")
         running.loop.wakeUp()
         released.wait()

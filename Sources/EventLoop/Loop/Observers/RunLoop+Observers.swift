@@ -11,6 +11,7 @@ extension RunLoop {
     public func add(_ observer: Observer, forMode mode: Mode = .default) -> Bool {
         let isAdded = shared.withLock { shared in
             guard claimLocked(observer, shared) else { return false }
+            if LoopID.current == id { observer.wasSeen = true }
             if mode == .common && !observer.isCommon {
                 shared.commonObservers.append(observer)
                 observer.isCommon = true
@@ -47,15 +48,18 @@ extension RunLoop {
     }
 
     private func leave(_ observer: Observer, taking: (inout LoopShared) -> Void) {
-        let isDead = shared.withLockIfOwn { shared -> Bool in
-            guard observer.loopID.load(ordering: .acquiring) == id else { return false }
-            taking(&shared)
-            guard observer.modes.isEmpty && !observer.isCommon else { return false }
-            observer.loopID.store(0, ordering: .sequentiallyConsistent)
-            return true
-        }
+        let (isDead, isSeen) =
+            shared.withLockIfOwn { shared -> (Bool, Bool) in
+                guard observer.loopID.load(ordering: .acquiring) == id else { return (false, false) }
+                taking(&shared)
+                guard observer.modes.isEmpty && !observer.isCommon else { return (false, false) }
+                let isSeen = observer.wasSeen || LoopID.current == id
+                observer.loopID.store(0, ordering: .sequentiallyConsistent)
+                return (true, isSeen)
+            } ?? (false, false)
         removals.add(1, ordering: .acquiringAndReleasing)
-        if isDead == true && !submitEnd(of: observer) && observer.rundown.exit() { observer.finish() }
+        // If no owner has seen it, its use ends here, so that adding and removing does not fill the queue while the owner is busy.
+        if isDead && !(isSeen && submitEnd(of: observer)) && observer.rundown.exit() { observer.finish() }
     }
 
     private func claimLocked(_ observer: Observer, _ shared: borrowing LoopShared) -> Bool {
@@ -134,7 +138,10 @@ extension RunLoop {
     private func observersNow(_ mode: ModeState) -> ContiguousArray<Observer> {
         if mode.observed.version != mode.owned.observerSnapshot.version {
             // The old list is released outside the lock.
-            let now = shared.withLock { _ in ObserverSnapshot(list: mode.locked.observers, version: mode.observed.version) }
+            let now = shared.withLock { _ -> ObserverSnapshot in
+                for observer in mode.locked.observers { observer.wasSeen = true }
+                return ObserverSnapshot(list: mode.locked.observers, version: mode.observed.version)
+            }
             mode.owned.observerSnapshot = now
         }
         return mode.owned.observerSnapshot.list
