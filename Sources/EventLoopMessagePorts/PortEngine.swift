@@ -125,9 +125,7 @@ final class PortEngine: @unchecked Sendable {
         Self.current.withLock { if $0 === self { $0 = nil } }
         thread.stop()
         // A closure may end the thread again.
-        CallInProgress.begin(by: self) { self.endConnections() }
-        while let connection = takeConnection() { connection.end(.becameInvalid) }  // ends: none is added any more
-        CallInProgress.end(by: self)
+        CallInProgress.callForEach({ self.takeConnection() }, { $0.end(.becameInvalid) })
     }
 
     private func takeConnection() -> RemoteConnection? {

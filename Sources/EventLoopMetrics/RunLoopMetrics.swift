@@ -135,22 +135,15 @@ public final class RunLoopMetrics: Sendable {
             state.reporter = cplatform_thread_id()
             return true
         }
-        if isReporter { takeSteps() }
+        // Nobody else would take the steps that are left, because the others rely on this thread.
+        if isReporter { CallInProgress.callForEach({ self.state.withLock { $0.nextStep() } }, call) }
     }
 
-    /// Called by the reporter.
-    private func takeSteps() { /* DOES CALLOUT */
-        // Nobody else would take what is left, because the others rely on this thread.
-        CallInProgress.begin(by: self) { if self.mark.isOurs { self.takeSteps() } }
-        while let step = state.withLock({ $0.nextStep() }) {  // ends when nothing more is asked for
-            switch step {
-            case .report(let meter): meter.report()
-            case .destroy(let meter): meter.destroy()
-            }
-            // The metrics system has forked and returned in the child. Another thread of the parent may have had the lock.
-            if !mark.isOurs { break }
+    private func call(_ step: Step) { /* DOES CALLOUT */
+        switch step {
+        case .report(let meter): meter.report()
+        case .destroy(let meter): meter.destroy()
         }
-        CallInProgress.end(by: self)
     }
 
     /// From now on each loop reports itself every `interval` of its time, on its own thread, while it works. A loop that has done nothing

@@ -1,17 +1,20 @@
 // What follows a call of the program's code, also if the thread ends inside it (`pthread_exit`, `pthread_cancel`) and nothing else would notice.
 //
-// Lifecycle: the thread's key holds the innermost call, and each call the one around it. At the end of the thread's loop, or of the thread, each call
-// that is left is taken out before its closure is called, which may end the thread again.
+// Lifecycle: the thread's key holds the innermost call, and each call the one around it. `end` takes a call out. When the thread's loop ends, or the
+// thread, each call that is left is taken out before its closure is called, which may end the thread again. A child of a fork inside a call takes it
+// out without calling the closure: what follows is the parent's.
 
 internal import EventLoopLibC
 
 /// A call that is in progress on its thread.
 package final class CallInProgress {
-    private let caller: AnyObject
+    /// Nil if it is the object itself.
+    private let caller: AnyObject?
     private let ifThreadEnds: () -> Void
+    private let mark = ProcessMark()
     private var outer: CallInProgress?
 
-    private init(_ caller: AnyObject, _ ifThreadEnds: @escaping () -> Void, _ outer: CallInProgress?) {
+    private init(_ caller: AnyObject?, _ ifThreadEnds: @escaping () -> Void, _ outer: CallInProgress?) {
         (self.caller, self.ifThreadEnds, self.outer) = (caller, ifThreadEnds, outer)
     }
 
@@ -23,17 +26,26 @@ package final class CallInProgress {
     /// The caller's calls on this thread have returned. Nothing if it has none.
     package static func end(by caller: AnyObject) { innermost = innermost?.without(caller) }
 
+    /// Calls `body` with each thing that `takeNext` returns, until that is nil. If the thread ends in one of these calls, the others are made as after
+    /// `begin`.
+    package static func callForEach<Next>(_ takeNext: @escaping () -> Next?, _ body: @escaping (Next) -> Void) { /* DOES CALLOUT */
+        let call = CallInProgress(nil, { callForEach(takeNext, body) }, innermost)
+        innermost = call
+        while call.mark.isOurs, let next = takeNext() { body(next) }  // ends: the caller has a list
+        innermost = innermost?.without(call)
+    }
+
     /// The thread's loop ends, or the thread.
     static func abandonAll() { /* DOES CALLOUT */
         while let call = innermost {  // ends: each iteration removes one
             innermost = call.outer
-            call.ifThreadEnds()
+            if call.mark.isOurs { call.ifThreadEnds() }
         }
     }
 
     private func without(_ caller: AnyObject) -> CallInProgress? {
         outer = outer?.without(caller)
-        return self.caller === caller ? outer : self
+        return self === caller || self.caller === caller ? outer : self
     }
 
     private static var innermost: CallInProgress? {
