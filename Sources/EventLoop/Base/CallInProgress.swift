@@ -26,8 +26,17 @@ package final class CallInProgress {
     /// The caller's calls on this thread have returned. Nothing if it has none.
     package static func end(by caller: AnyObject) { innermost = innermost?.without(caller) }
 
-    /// Calls `body` with each thing that `takeNext` returns, until that is nil. If the thread ends in one of these calls, the others are made as after
-    /// `begin`.
+    /// Calls `body`, and then `rest`. If the thread ends inside `body`, `rest` is called as after `begin`.
+    package static func call(_ body: () -> Void, then rest: @escaping () -> Void) { /* DOES CALLOUT */
+        let call = CallInProgress(nil, rest, innermost)
+        innermost = call
+        body()
+        innermost = innermost?.without(call)
+        if call.mark.isOurs { rest() }
+    }
+
+    /// Calls `body` with each thing that `takeNext` returns, until that is nil. If the thread ends in one of these calls, the others are made as
+    /// after `begin`.
     package static func callForEach<Next>(_ takeNext: @escaping () -> Next?, _ body: @escaping (Next) -> Void) { /* DOES CALLOUT */
         let call = CallInProgress(nil, { callForEach(takeNext, body) }, innermost)
         innermost = call

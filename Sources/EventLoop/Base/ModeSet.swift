@@ -10,9 +10,6 @@ struct ModeSet: Sendable {
 
     var isEmpty: Bool { low == 0 && high?.allSatisfy { $0 == 0 } != false }
 
-    /// The only index; nil also if there was ever one behind the first 64.
-    var only: Int? { high == nil && low.nonzeroBitCount == 1 ? low.trailingZeroBitCount : nil }
-
     @inline(__always)
     func contains(_ index: Int) -> Bool { index < 64 ? low & (1 &<< UInt64(index)) != 0 : containsHigh(index) }
 

@@ -42,7 +42,10 @@ extension RunLoop {
         ) {
             self.order = order
             handlers = HandlerSlot(Handlers(schedule: schedule, cancel: cancel, perform: perform))
-            super.init(kind: .custom, recordedKind: .customSource, label: label, site: CreationSite(file, line))
+            var traits: SourceCore.Traits = []
+            if schedule != nil { traits.insert(.callsOutWhenJoining) }
+            if cancel != nil { traits.insert(.callsOutWhenLeaving) }
+            super.init(kind: .custom, recordedKind: .customSource, label: label, site: CreationSite(file, line), traits: traits)
         }
 
         deinit { endByLastRelease() }
@@ -59,8 +62,6 @@ extension RunLoop {
         override func didJoin(_ loop: RunLoop, _ mode: Mode) { /* DOES CALLOUT */ handlers.with { $0.handlers.schedule?(loop, mode) } }
 
         override func didLeave(_ loop: RunLoop, _ mode: Mode) { /* DOES CALLOUT */ handlers.with { $0.handlers.cancel?(loop, mode) } }
-
-        override var callsOutWhenLeaving: Bool { handlers.with { $0.handlers.cancel != nil } == true }
 
         override func didInvalidate() { signalWord.take() }
 

@@ -111,7 +111,11 @@ extension RunLoop {
         /// Called after the source was removed from a mode of a loop.
         func didLeave(_ loop: RunLoop, _ mode: Mode) { /* DOES CALLOUT */  }
 
-        var callsOutWhenLeaving: Bool { false }
+        /// Whether `didJoin` may end the thread.
+        final var callsOutWhenJoining: Bool { core.pointee.traits.contains(.callsOutWhenJoining) }
+
+        /// Whether `didLeave` may.
+        final var callsOutWhenLeaving: Bool { core.pointee.traits.contains(.callsOutWhenLeaving) }
 
         /// Called once, on the thread that invalidates the source, before the loops remove it. Not called if the last release invalidates
         /// the source.
@@ -133,6 +137,11 @@ extension RunLoop {
         var typeDescription: String { "source" }
 
         // MARK: The end
+
+        /// Ends a use of `rundown` that the caller has begun.
+        final func endUse() { /* DOES CALLOUT */
+            if rundown.exit() { finish() }
+        }
 
         /// Releases the handlers and calls the `onInvalidation` closures. Only the caller that ended the last use of `rundown` may call it.
         final func finish() { /* DOES CALLOUT */

@@ -42,6 +42,10 @@ struct SourceCore: ~Copyable {
         static let endsWithLoop = Traits(rawValue: 1 << 3)
         /// Only the process that made it may read its descriptor.
         static let isOfOneProcess = Traits(rawValue: 1 << 4)
+        /// It has a closure of the program for each mode that it joins.
+        static let callsOutWhenJoining = Traits(rawValue: 1 << 5)
+        /// The same for each mode that it leaves.
+        static let callsOutWhenLeaving = Traits(rawValue: 1 << 6)
     }
 
     init(object: UnsafeRawPointer, traits: Traits) {

@@ -5,6 +5,7 @@
 //  - Those that wait for a closure get `RunLoopEnded`, also for the one that the thread was in.
 //  - Timers and observers may join other loops.
 //  - `onInvalidation` closures and `cancel` are called, also if one of them ends the thread again.
+//  - A custom source whose `schedule` or `cancel` ends a thread, with a loop or without, joins and leaves what it was to join and leave.
 //  - `join` returns, and the initializer of a thread that ends in `setup` throws.
 //  - A thread that is cancelled inside the library leaves no lock held (rule 9.31).
 
@@ -252,6 +253,143 @@ enum WayToEnd: String, CaseIterable, Sendable, CustomTestStringConvertible {
         thread.stop()
         expectEnd(thread)
         #expect(trace.list.sorted() == (0..<6).flatMap { ["\($0) default", "\($0) other"] })
+    }
+
+    @Test(arguments: WayToEnd.allCases, [false, true])
+    func `a source leaves every mode and loop and is finished, although each cancel ends the thread:`(
+        _ way: WayToEnd, _ hasLoop: Bool
+    ) throws {
+        let (thread, others, trace) = (try makeThread(), [RunningLoop(), RunningLoop()], Trace())
+        let source = RunLoop.CustomSource(cancel: { _, mode in
+            trace.add(mode.rawValue)
+            way.endThread()
+        }) {}
+        source.onInvalidation { trace.add("invalidated") }
+        let loops = others.map(\.loop) + (hasLoop ? [thread.runLoop] : [])
+        for loop in loops {
+            loop.add(source)
+            loop.add(source, forMode: "other")
+        }
+        if hasLoop {
+            thread.runLoop.perform { source.invalidate() }
+        } else {
+            plainThread { source.invalidate() }.detach()
+            thread.stop()
+        }
+        expectEnd(thread)
+        try waitUntil("the source is finished") { trace.list.contains("invalidated") }
+        let count = loops.count
+        let expected = Array(repeating: "default", count: count) + ["invalidated"] + Array(repeating: "other", count: count)
+        #expect(trace.list.sorted() == expected)
+        #expect(source.loopsAndModes.isEmpty)
+        for other in others { try other.end() }
+    }
+
+    @Test(arguments: WayToEnd.allCases, ["add", "remove", "addCommonMode"])
+    func `a source can be finished, although its schedule or cancel has ended threads in the call:`(
+        _ way: WayToEnd, _ call: String
+    ) throws {
+        let (other, trace, endsThreads) = (RunningLoop(), Trace(), Box(false))
+        let loop = other.loop
+        let handle: @Sendable (RunLoop, RunLoop.Mode) -> Void = { _, mode in
+            trace.add(mode.rawValue)
+            if endsThreads.value { way.endThread() }
+        }
+        let isRemoved = call == "remove"
+        let sources = (0..<2).map { _ in
+            RunLoop.CustomSource(schedule: isRemoved ? nil : handle, cancel: isRemoved ? handle : nil) {}
+        }
+        loop.addCommonMode("second")
+        if call != "add" { for source in sources { loop.add(source, forMode: .common) } }
+        _ = trace.take()
+        endsThreads.value = true
+        if call == "addCommonMode" {
+            plainThread { loop.addCommonMode("third") }.detach()
+        } else {
+            for source in sources {
+                plainThread {
+                    if call == "add" { _ = loop.add(source, forMode: .common) } else { loop.remove(source, forMode: .common) }
+                }.detach()
+            }
+        }
+        let modes = call == "addCommonMode" ? ["third", "third"] : ["default", "default", "second", "second"]
+        try waitUntil("every closure is called") { trace.list.sorted() == modes }
+        endsThreads.value = false
+        let finished = Box(0)
+        for source in sources {
+            source.onInvalidation { _ = finished.increment() }
+            source.invalidate()
+        }
+        try waitUntil("the sources are finished") { finished.value == 2 }
+        try other.end()
+    }
+
+    @Test(arguments: WayToEnd.allCases)
+    func `a loop whose schedule ends its thread has called the others, and ends`(_ way: WayToEnd) throws {
+        let (thread, trace) = (try makeThread(), Trace())
+        let source = RunLoop.CustomSource(
+            schedule: { _, mode in
+                trace.add("schedule \(mode.rawValue)")
+                way.endThread()
+            },
+            cancel: { _, mode in trace.add("cancel \(mode.rawValue)") }
+        ) {}
+        thread.runLoop.perform {
+            RunLoop.current.addCommonMode("second")
+            RunLoop.current.add(source, forMode: .common)
+        }
+        expectEnd(thread)
+        #expect(trace.list == ["schedule default", "schedule second", "cancel default", "cancel second"])
+        let isFinished = Box(false)
+        source.onInvalidation { isFinished.value = true }
+        source.invalidate()
+        #expect(isFinished.value)
+    }
+
+    @Test(arguments: WayToEnd.allCases)
+    func `another loop calls a custom source whose cancel has ended the thread in a call of the source`(_ way: WayToEnd) throws {
+        let (thread, other, calls) = (try makeThread(), RunningLoop(), Box(0))
+        let made = Box<RunLoop.CustomSource?>(nil)
+        let source = RunLoop.CustomSource(cancel: { loop, _ in if loop !== other.loop { way.endThread() } }) {
+            if other.loop.isCurrent { return call(calls) }
+            let source = made.value!
+            other.loop.add(source)
+            source.signal()
+            other.loop.wakeUp()
+            // The other loop has tried to call the source when it has slept after that.
+            try? waitUntil { isAwaited(source) }
+            RunLoop.current.remove(source)
+        }
+        made.value = source
+        thread.runLoop.add(source)
+        source.signal()
+        thread.runLoop.wakeUp()
+        expectEnd(thread)
+        try waitUntil("the other loop calls the source") { calls.value > 0 }
+        let isFinished = Box(false)
+        source.onInvalidation { isFinished.value = true }
+        source.invalidate()
+        try waitUntil("the source ends") { isFinished.value }
+        made.value = nil
+        try other.end()
+    }
+
+    @Test func `a child in which a cancel ends the thread leaves its parent's other calls alone`() throws {
+        let (trace, end) = (Trace(), Box<ChildEnd?>(nil))
+        try onFreshThread { loop in
+            let parent = getpid()
+            let source = RunLoop.CustomSource(cancel: { _, mode in
+                if getpid() != parent { _exit(2) }
+                trace.add(mode.rawValue)
+                if mode == .default { end.value = inForkedChild { endThreadOfChild() } }
+            }) {}
+            source.onInvalidation { trace.add("invalidated") }
+            loop.add(source)
+            loop.add(source, forMode: "other")
+            source.invalidate()
+        }
+        #expect(end.value?.status == 0)
+        #expect(trace.description == "default other invalidated")
     }
 
     // MARK: Timers and observers
@@ -533,6 +671,24 @@ enum WayToEnd: String, CaseIterable, Sendable, CustomTestStringConvertible {
         #expect(results.description == "finished")
     }
 
+    @Test(arguments: WayToEnd.allCases)
+    func `a run in a cancel that follows the end of the thread outside its runs returns at once`(_ way: WayToEnd) throws {
+        let results = Trace()
+        plainThread {
+            let loop = RunLoop.current
+            loop.addIdleSource()
+            loop.addCommonMode("second")
+            let source = RunLoop.CustomSource(cancel: { loop, mode in
+                if mode == .default { way.endThread() }
+                results.add("\(loop.run(for: patience))")
+            }) {}
+            loop.add(source, forMode: .common)
+            loop.remove(source, forMode: .common)
+        }.detach()
+        try waitUntil("the other cancel returns") { !results.list.isEmpty }
+        #expect(results.description == "stopped")
+    }
+
     // MARK: Threads
 
     @Test(arguments: WayToEnd.allCases)
@@ -714,6 +870,15 @@ private func jobs(of loop: RunLoop) -> Int { loop.shared.withLock { $0.jobs.coun
 
 /// Not in the task's own closure, whose end the compiler expects.
 private func endOnly(_ way: WayToEnd) { way.endThread() }
+
+/// Ends the only thread of a child, and the process behind what the library does for the thread.
+private func endThreadOfChild() -> Never {
+    // The handlers of keys are called in the order in which the keys were made.
+    var key = pthread_key_t()
+    pthread_key_create(&key) { _ in _exit(0) }
+    pthread_setspecific(key, UnsafeRawPointer(bitPattern: 1))
+    pthread_exit(nil)
+}
 
 private let forkingThreadHasEnded = Atomic<Bool>(false)
 

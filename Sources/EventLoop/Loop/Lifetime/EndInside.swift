@@ -44,11 +44,10 @@ extension RunLoop {
         }
     }
 
-    /// A source that has left the loop in its call is one of `endingUses`; one whose `cancel` was being called, of `remains`.
-    private func endCallsOfSources() { /* DOES CALLOUT */
+    /// A source that has left the loop in its call is one of `endingUses`.
+    func endCallsOfSources() { /* DOES CALLOUT */
         let memberships = shared.withLock { $0.sources.filter { _ in true } }
-        let sources = (memberships + owned.remains.sources.map(\.membership)).map(\.source) + owned.endingUses
-        for source in sources where isServing(source) {
+        for source in memberships.map(\.source) + owned.endingUses where isServing(source) {
             source.core.pointee.servingDepth = 1
             _ = call(source.core) {
                 source.endAbandonedCalls()

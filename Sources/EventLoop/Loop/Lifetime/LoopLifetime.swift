@@ -142,12 +142,14 @@ extension RunLoop {
         callPassEndListeners()
         applyChanges()
         finishItems()
+        // A run in one of the calls that follow returns at once, also if the thread has ended outside its runs.
+        runs.terminate()
         CallInProgress.abandonAll()
+        // Those whose `cancel` was being called in their own calls have left the loop only now.
+        if !owned.endingUses.isEmpty { endCallsOfSources() }
         // Items are released after the lock, because a deinit is a callout.
         if !hasEnded.load(ordering: .relaxed) {
-            var remains = shared.withLock { $0.end(self) }
-            remains.sources += owned.remains.sources
-            owned.remains = remains
+            owned.remains = shared.withLock { $0.end(self) }
             // They refer to timers that the loop does not retain any more.
             modeTable.forEach { $0.owned.timers = TimerQueue() }
         }
@@ -181,7 +183,7 @@ extension RunLoop {
         while let observer = owned.remains.observers.popLast() { if observer.rundown.exit() { observer.finish() } }
         while let (membership, lost) = owned.remains.sources.last {
             if let mode = lost.first {
-                owned.remains.takeLostMode(of: membership)
+                owned.remains.sources[owned.remains.sources.count - 1].lost.removeFirst()
                 callDidLeave(membership.source, mode)
             } else {
                 release(membership)
@@ -198,7 +200,7 @@ extension RunLoop {
         membership.source.forget(membership)
         if membership.source.core.pointee.traits.contains(.endsWithLoop) { membership.source.invalidate() }
         endUse(of: membership.source)
-        owned.remains.remove(membership)
+        owned.remains.sources.removeLast()
     }
 }
 
@@ -207,20 +209,8 @@ struct LoopRemains: Sendable {
     var dropped: [WorkItem] = []
     var timers: [RunLoop.Timer] = []
     var observers: [RunLoop.Observer] = []
-    /// Each with the modes whose `cancel` is still to be called; before the end, those whose `cancel` is being called.
+    /// Each with the modes whose `cancel` is still to be called.
     var sources: [(membership: SourceMembership, lost: ArraySlice<ModeState>)] = []
-
-    /// A source leaves the loop by a call on its thread.
-    mutating func leave(_ membership: SourceMembership, _ lost: [ModeState]) { sources.append((membership, lost[...])) }
-
-    /// `cancel` is called for the next mode.
-    mutating func takeLostMode(of membership: SourceMembership) {
-        if let index = sources.lastIndex(where: { $0.membership === membership }) { sources[index].lost.removeFirst() }
-    }
-
-    mutating func remove(_ membership: SourceMembership) {
-        if let index = sources.lastIndex(where: { $0.membership === membership }) { sources.remove(at: index) }
-    }
 }
 
 extension LoopShared {
@@ -232,7 +222,7 @@ extension LoopShared {
         for membership in sources.takeAll() {
             membership.locked.isDead = true
             changes.cancelChange(of: membership)
-            remains.leave(membership, modes.all.filter { membership.locked.modes.contains($0.index) })
+            remains.sources.append((membership, modes.all.filter { membership.locked.modes.contains($0.index) }[...]))
             membership.locked.modes = ModeSet()
         }
         remains.timers = timers.takeAll()

@@ -9,18 +9,26 @@ extension RunLoop {
     /// custom sources that it gains, on the calling thread. Twice is once. Thread-safe. See `CFRunLoopAddCommonMode`.
     public func addCommonMode(_ mode: Mode) { /* DOES CALLOUT */
         precondition(mode != .common, ".common stands for the set of common modes and cannot be one of them; name a mode of your own")
-        let gained = shared.withLock { $0.addCommonMode(mode) }
-        for (membership, state) in gained {
-            // Held until the callouts have returned; nobody is notified of an invalid source.
-            let source = membership.source
-            guard source.rundown.enter() else { continue }
-            afterJoining(membership, ModeSet(state.index), isQueued: source.kind.isWatched)
-            if source.rundown.exit() { source.finish() }
+        var gained = shared.withLock { $0.addCommonMode(mode) }[...]
+        CallInProgress.call {
+            CallInProgress.callForEach({ gained.popFirst() }, { self.afterJoiningCommonMode($0, $1) })
+        } then: {
+            // Timers were filed as changes; closures queued for the common modes may be performed in this one now.
+            if self.isCurrent { self.applyChanges() }
+            self.waker.mark(.queues)
+            self.notifyIfElsewhere(.queues)
         }
-        // Timers were filed as changes; closures queued for the common modes may be performed in this one now.
-        if isCurrent { applyChanges() }
-        waker.mark(.queues)
-        notifyIfElsewhere(.queues)
+    }
+
+    private func afterJoiningCommonMode(_ membership: SourceMembership, _ mode: ModeState) { /* DOES CALLOUT */
+        let source = membership.source
+        // Held until the callouts have returned; nobody is notified of an invalid source.
+        guard source.rundown.enter() else { return }
+        CallInProgress.call {
+            afterJoining(membership, ModeSet(mode.index), isQueued: source.kind.isWatched)
+        } then: {
+            source.endUse()
+        }
     }
 
     /// Keeps `mode` from being empty until the token is cancelled or released; with `.common`, every common mode. Thread-safe.

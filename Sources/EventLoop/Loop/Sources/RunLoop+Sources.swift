@@ -18,7 +18,19 @@ extension RunLoop {
         if source.isOfParent { source.invalidate() }
         // Held until the callouts below have returned.
         guard source.rundown.enter() else { return false }
-        defer { if source.rundown.exit() { source.finish() } }
+        var isAdded = false
+        if source.callsOutWhenJoining {
+            CallInProgress.call { isAdded = join(source, mode) } then: { source.endUse() }
+        } else {
+            isAdded = join(source, mode)
+            source.endUse()
+        }
+        return isAdded
+    }
+
+    /// The caller holds the source.
+    @inline(__always)
+    private func join(_ source: Source, _ mode: Mode) -> Bool { /* DOES CALLOUT */
         while true {  // ends: each iteration means that another thread has ended the membership meanwhile
             guard let membership = source.membership(joining: self) else { return false }
             let mayApply = mayApplyAtOnce(source)
@@ -45,7 +57,17 @@ extension RunLoop {
     public func remove(_ source: Source, forMode mode: Mode = .default) { /* DOES CALLOUT */
         // Held until the callouts have returned. The thread that invalidated a source is taking it out of every mode.
         guard source.rundown.enter() else { return }
-        defer { if source.rundown.exit() { source.finish() } }
+        if source.callsOutWhenLeaving {
+            CallInProgress.call { leave(source, mode) } then: { source.endUse() }
+        } else {
+            leave(source, mode)
+            source.endUse()
+        }
+    }
+
+    /// The caller holds the source.
+    @inline(__always)
+    private func leave(_ source: Source, _ mode: Mode) { /* DOES CALLOUT */
         guard let membership = source.existingMembership(of: self) else { return }
         let way = wayOut(of: source, isAwaited: false)
         afterLeaving(membership, leaveMarked { $0.leave(membership, mode, way) })
@@ -94,30 +116,33 @@ extension RunLoop {
         } ?? LoopShared.Departure()
     }
 
+    /// The caller holds the source.
     func afterJoining(_ membership: SourceMembership, _ gained: ModeSet, isQueued: Bool) { /* DOES CALLOUT */
         if gained.isEmpty { return }
+        let source = membership.source
         // The loop asks a guest before it sleeps, also if it has asked the others already.
-        if membership.source.kind == .guest { waker.mark(.wake) }
+        if source.kind == .guest { waker.mark(.wake) }
         if isQueued {
             carryOutChanges()
-        } else if membership.source.kind.isWatched {
+        } else if source.kind.isWatched {
             applyAtOnce(membership, modes: gained)
         } else {
             // "Adding an input source to the run loop wakes it up" (the Guide).
-            waker.mark(membership.source.kind == .messages ? .messages : .signals)
+            waker.mark(source.kind == .messages ? .messages : .signals)
             notifyIfElsewhere(.wake)
         }
-        forEachMode(of: gained) { membership.source.didJoin(self, $0.name) }
+        forEachMode(of: gained, callsOut: source.callsOutWhenJoining) { source.didJoin(self, $0.name) }
     }
 
-    /// If one of the calls ends the thread, the end of the loop makes the others and ends the membership.
-    private func callDidLeave(_ membership: SourceMembership, _ lost: ModeSet) { /* DOES CALLOUT */
-        owned.remains.leave(membership, inOrderOfCallouts(lost))
-        forEachMode(of: lost) { mode in
-            owned.remains.takeLostMode(of: membership)
-            callDidLeave(membership.source, mode)
-        }
-        owned.remains.remove(membership)
+    /// Calls `body` with each mode of a set. If it calls the program, which may end the thread, the calls for the other modes follow all the same, in
+    /// the order of rule 3.1.
+    private func forEachMode(of set: ModeSet, callsOut: Bool, _ body: @escaping (ModeState) -> Void) { /* DOES CALLOUT */
+        if !callsOut { return set.forEach { modeTable.reference($0).use(body) } }
+        let common = shared.withLockIfOwn { shared in shared.modes.commonNames.compactMap { shared.modes.findLocked($0) } } ?? []
+        var others = set
+        var left = common.filter { others.remove($0.index) }[...]
+        others.forEach { left.append(modeTable[$0]) }
+        CallInProgress.callForEach({ left.popFirst() }, body)
     }
 
     /// Recorded on the loop's thread only: the others have no recording of this loop.
@@ -129,14 +154,25 @@ extension RunLoop {
     }
 
     private func afterLeaving(_ membership: SourceMembership, _ departure: LoopShared.Departure) { /* DOES CALLOUT */
-        let (lost, isDead) = (departure.lost, departure.isDead)
-        if lost.isEmpty && !isDead { return }
+        let lost = departure.lost
+        if lost.isEmpty && !departure.isDead { return }
         if !lost.isEmpty { removals.add(1, ordering: .acquiringAndReleasing) }
-        if isDead && LoopID.current == id && membership.source.callsOutWhenLeaving {
-            callDidLeave(membership, lost)
+        let source = membership.source
+        if source.callsOutWhenLeaving {
+            CallInProgress.call {
+                forEachMode(of: lost, callsOut: true) { self.callDidLeave(source, $0) }
+            } then: {
+                self.finishLeaving(membership, departure)
+            }
         } else {
-            forEachMode(of: lost) { callDidLeave(membership.source, $0) }
+            lost.forEach { modeTable.reference($0).use { source.didLeave(self, $0.name) } }
+            finishLeaving(membership, departure)
         }
+    }
+
+    @inline(__always)
+    private func finishLeaving(_ membership: SourceMembership, _ departure: LoopShared.Departure) { /* DOES CALLOUT */
+        let (lost, isDead) = (departure.lost, departure.isDead)
         if isDead { membership.source.forget(membership) }
         if departure.isQueued {
             carryOutChanges()
@@ -150,23 +186,7 @@ extension RunLoop {
         // The mode may be empty now.
         if !lost.isEmpty { notifyIfElsewhere(.wake) }
         // Last, because it releases the handler: what the handler holds may wait for the loop in its deinit.
-        if departure.isUnseen && membership.source.rundown.exit() { membership.source.finish() }
-    }
-}
-
-extension RunLoop {
-    /// Calls `body` with each mode of a set, in the order of a source's callouts (rule 3.1).
-    private func forEachMode(of set: ModeSet, _ body: (ModeState) -> Void) { /* DOES CALLOUT */
-        if let only = set.only { return modeTable.reference(only).use(body) }
-        for mode in inOrderOfCallouts(set) { body(mode) }
-    }
-
-    private func inOrderOfCallouts(_ set: ModeSet) -> [ModeState] {
-        var (modes, others): ([ModeState], ModeSet) = ([], set)
-        let common = shared.withLockIfOwn { shared in shared.modes.commonNames.compactMap { shared.modes.findLocked($0) } } ?? []
-        for mode in common where others.remove(mode.index) { modes.append(mode) }
-        others.forEach { modes.append(modeTable[$0]) }
-        return modes
+        if departure.isUnseen { membership.source.endUse() }
     }
 }
 
@@ -329,12 +349,21 @@ extension RunLoop.Source {
         let (first, others) = state.withLockIfOwn { ($0.first, $0.others) } ?? (nil, nil)
         var isEndedHere = false
         if let first, let others {
-            SourceMembership.ownLoopLast([first] + others) { if $0.loop.expel($0) { isEndedHere = true } }
+            isEndedHere = Self.expel([first] + others)
         } else if let first {
             isEndedHere = Borrowed(first.loop, keptBy: .membership).use { $0.expel(first) }
         }
         // Another thread may have taken it out of this thread's loop, whose caller may close the descriptor next.
         if kind.isWatched && !isEndedHere && LoopID.current != 0 { LoopLifetime.withCurrent { $0.applyQueuedChanges() } }
+    }
+
+    /// The same for several loops: for each, also if a callout ends the thread.
+    private static func expel(_ memberships: [SourceMembership]) -> Bool { /* DOES CALLOUT */
+        var left: ArraySlice<SourceMembership> = []
+        SourceMembership.ownLoopLast(memberships) { left.append($0) }
+        var isEndedHere = false
+        CallInProgress.callForEach({ left.popFirst() }, { if $0.loop.expel($0) { isEndedHere = true } })
+        return isEndedHere
     }
 
     /// The membership of `loop`, made and with a use of its own if there is none; nil when the source is invalid, or is in a loop with another
