@@ -22,6 +22,22 @@ struct MetricLabels: Sendable {
     }
 }
 
+/// A metric, as far as its end goes.
+protocol DestroyableMetric {
+    func destroy()
+}
+
+extension Recorder: DestroyableMetric {}
+extension DeltaCounter: DestroyableMetric {}
+
+extension [any DestroyableMetric] {
+    /// Destroys each metric, also if the metrics system ends the thread in one of these calls.
+    func destroyAll() { /* DOES CALLOUT */
+        var left = self[...]
+        CallInProgress.callForEach({ left.popFirst() }, { $0.destroy() })
+    }
+}
+
 /// A counter of which the total is known.
 ///
 /// An object, because a call of the metrics system may end its thread: what was reported by then is still known.
@@ -75,9 +91,9 @@ private struct HistogramMeter: Sendable {
         }
     }
 
-    func destroy() {
-        count.destroy()
-        for gauge in gauges + [mean] { gauge.destroy() }
+    var metrics: [any DestroyableMetric] {
+        let gauges: [any DestroyableMetric] = gauges
+        return gauges + [mean, count]
     }
 }
 
@@ -124,13 +140,11 @@ struct LoopMeter: Sendable {
         slowest.report(statistics.slowestCallouts)
     }
 
-    func destroy() {
-        for counter in counters + [waiting, working] { counter.destroy() }
-        longestPass.destroy()
-        utilization.destroy()
-        responseDelays.destroy()
-        timerLateness.destroy()
-        slowest.destroy()
+    func destroy() { /* DOES CALLOUT */
+        var metrics: [any DestroyableMetric] = [waiting, working, longestPass, utilization]
+        metrics += counters as [any DestroyableMetric]
+        metrics += responseDelays.metrics + timerLateness.metrics + slowest.takeMetrics()
+        metrics.destroyAll()
     }
 }
 

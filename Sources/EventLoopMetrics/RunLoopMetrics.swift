@@ -28,8 +28,8 @@ public import EventLoop
 ///
 /// Thread-safe. The metrics system may call it, too. While a thread reports, other calls leave what they ask for to that thread, and return. What
 /// the metrics system asks for in a call of the report is part of that report. If it ends the thread in such a call (`pthread_exit`), the other loops
-/// are reported as the thread ends, and what is left of this loop's report comes with the next one. A child of `fork` reports nothing: the loops are
-/// its parent's.
+/// are reported as the thread ends, and what is left of this loop's report comes with the next one. Every metric is destroyed all the same. A child
+/// of `fork` reports nothing: the loops are its parent's.
 public final class RunLoopMetrics: Sendable {
     private let state: LoopLock<State>
     private let mark = ProcessMark()

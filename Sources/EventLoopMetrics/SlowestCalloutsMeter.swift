@@ -36,20 +36,16 @@ final class SlowestCalloutsMeter: Sendable {
             // A site that has left the list and entered it again is counted from its entry on.
             meters.count.report(restarting: callout.count)
         }
-        destroy(except: present)
+        takeMetrics(except: present).destroyAll()
     }
 
-    func destroy() { destroy(except: []) }
+    func takeMetrics() -> [any DestroyableMetric] { takeMetrics(except: []) }
 
-    private func destroy(except present: Set<Site>) {
-        while true {  // ends: each iteration removes a site, or leaves
-            let meters = sites.withLock { sites -> Meters? in
-                guard let site = sites.keys.first(where: { !present.contains($0) }) else { return nil }
-                return sites.removeValue(forKey: site)
-            }
-            guard let meters else { return }
-            meters.duration.destroy()
-            meters.count.destroy()
+    private func takeMetrics(except present: Set<Site>) -> [any DestroyableMetric] {
+        sites.withLock { sites in
+            let taken = sites.filter { !present.contains($0.key) }
+            for site in taken.keys { sites[site] = nil }
+            return taken.values.flatMap { [$0.duration, $0.count] as [any DestroyableMetric] }
         }
     }
 

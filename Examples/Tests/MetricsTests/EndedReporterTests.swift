@@ -1,5 +1,5 @@
 // Rules proved here (RunLoopMetrics.swift): if the metrics system ends its thread in a call of a report, the other loops are reported all the same,
-// later reports go on, and nothing is counted twice.
+// later reports go on, and nothing is counted twice. If it does so as it destroys a metric, the others are destroyed.
 
 import CoreMetrics
 import EventLoop
@@ -42,6 +42,29 @@ private final class EndingSystem: MetricsFactory {
     func destroyTimer(_ handler: any TimerHandler) {}
 }
 
+/// A metrics system that counts its metrics, and ends the thread with each that it destroys.
+private final class UnmakingSystem: MetricsFactory {
+    let made = Box(0)
+    let destroyed = Box(0)
+
+    private func make() -> NOOPMetricsHandler {
+        made.increment()
+        return NOOPMetricsHandler.instance
+    }
+
+    private func destroyOne() {
+        destroyed.increment()
+        endThread()
+    }
+
+    func makeCounter(label: String, dimensions: [(String, String)]) -> any CounterHandler { make() }
+    func makeRecorder(label: String, dimensions: [(String, String)], aggregate: Bool) -> any RecorderHandler { make() }
+    func makeTimer(label: String, dimensions: [(String, String)]) -> any TimerHandler { make() }
+    func destroyCounter(_ handler: any CounterHandler) { destroyOne() }
+    func destroyRecorder(_ handler: any RecorderHandler) { destroyOne() }
+    func destroyTimer(_ handler: any TimerHandler) { destroyOne() }
+}
+
 /// Returns nothing, so that no code behind a call of it is unreachable.
 private func endThread() { pthread_exit(nil) }
 
@@ -75,5 +98,25 @@ private func endThread() { pthread_exit(nil) }
             #expect(loop.statistics.blocksPerformed > 0 && sum("blocks_performed_total", name) == loop.statistics.blocksPerformed)
             #expect(sum("passes_total", name) == loop.statistics.passes, "nothing is counted twice")
         }
+    }
+
+    @Test(arguments: [true, false])
+    func `a metrics system that ends its thread with each metric that it destroys gets all of them`(hasLoop: Bool) throws {
+        let (one, other, system) = (try endedLoop(), try endedLoop(), UnmakingSystem())
+        let metrics = RunLoopMetrics([("a", one), ("b", other)], factory: system)
+        metrics.report()
+        let made = system.made.value
+        #expect(made > 30)
+        if hasLoop {
+            let thread = try RunLoopThread(name: "ends")
+            thread.runLoop.perform { metrics.invalidate() }
+            #expect(thread.join(timeout: patience), "the thread ends")
+        } else {
+            plainThread { metrics.invalidate() }.detach()
+        }
+        try waitUntil("every metric is destroyed") { system.destroyed.value >= made }
+        // Does nothing: none is left.
+        metrics.invalidate()
+        #expect(system.destroyed.value == made)
     }
 }
