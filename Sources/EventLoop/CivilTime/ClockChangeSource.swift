@@ -1,8 +1,7 @@
 internal import CPlatform
 
 extension RunLoop {
-    /// Calls its handler when the wall clock has been set: by an administrator, or by a time service that steps. Not when it is slewed, and
-    /// not when the machine wakes up.
+    /// Calls its handler when an administrator, or a time service that steps, has set the wall clock; not when it is slewed or the machine wakes up.
     ///
     /// Settings before the loop looks are one call, with their sum; there is none if that is zero. Settings count from the creation of the
     /// source on. The difference is measured, with an error of less than a microsecond on an idle machine. Less than 100 µs is not

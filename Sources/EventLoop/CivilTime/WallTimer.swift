@@ -4,9 +4,8 @@ extension RunLoop {
     /// Never fires before its date. If the clock is set forwards past the date, or the machine wakes up after it, it fires at once. If the clock is
     /// set back, it fires when the date comes. A date fires once: the handler finds `nextFire` at `.distantFuture`, and sets the next one.
     ///
-    /// In a loop with a `ManualClock` the wall time is that clock's. It is a source, so a run that handles one source returns after it. It
-    /// stays in its modes, and keeps them from being empty, until it is invalidated. Time zones, months and daylight saving are not its
-    /// business: compute the next date with Foundation (docs/civil-time.md).
+    /// In a loop with a `ManualClock` the wall time is that clock's. It is a source: a run that handles one source returns after it, and it keeps its
+    /// modes from being empty until it is invalidated. Foundation computes dates with time zones, months and daylight saving (docs/civil-time.md).
     ///
     /// Thread-safe. If the timer is in several loops, one of them calls the handler; a loop with another clock than the first refuses it. Uses one
     /// descriptor. Linux only: elsewhere the initializer throws `.system` with ENOSYS. Corresponds to `CFRunLoopTimer`, which follows the wall
@@ -45,8 +44,7 @@ extension RunLoop {
 
         deinit { endByLastRelease() }
 
-        /// The date that it waits for; `.distantFuture` if there is none: it has fired, or is invalid. Setting it replaces the date, and reaches
-        /// a sleeping loop. No-op if the timer is invalid. Thread-safe.
+        /// The date that it waits for; `.distantFuture` if it has fired or is invalid. Setting it reaches a sleeping loop; an invalid one ignores it.
         public var nextFire: WallTime {
             get { isValid ? alarm.withState { $0.date } ?? .distantFuture : .distantFuture }
             set {

@@ -6,8 +6,8 @@ struct DescriptorTable: ~Copyable {
     // Not private because of the bug that PortQueue.swift describes.
     struct Chain: BitwiseCopyable {
         var first: RegistrationPointer?
-        /// How many registrations have their event on the number itself, and not on a nested poller; `soleEdge` for a single edge-triggered
-        /// one, which shares the number's entry in the kernel's set with no other.
+        /// How many registrations have their event on the number itself, and not on a nested poller; `soleEdge` for a single edge-triggered one,
+        /// which shares the number's entry in the kernel's set with no other.
         var events: Int32 = 0
         static let soleEdge: Int32 = -1
     }

@@ -27,8 +27,7 @@ extension Poller {
         return ReadyBatch(level: level, isSingle: onlyOne, isWhole: false, start: state.lastServing)
     }
 
-    /// The next source of the batch; it is not ready any more when this returns. Nil at the end of the batch: what a handler of the batch
-    /// makes ready (see `connect`) waits for the next one.
+    /// The next source of the batch, not ready any more. Nil at the end: what a handler of the batch makes ready (see `connect`) waits for the next.
     ///
     /// A source whose descriptor's number turns out to be another file's is passed over: it is watched no longer, and stands in `stale`.
     @inline(__always)
@@ -80,8 +79,7 @@ extension Poller {
         ready.first?.pointee.watch.priority.level == level ? ready.takeFirst() : nil
     }
 
-    /// Looks to which file the number belongs, and whether an error alone makes it ready: two system calls, so with exponentially decreasing
-    /// frequency, but never zero.
+    /// Checks whose the number is and whether an error alone is ready: two system calls, with exponentially decreasing frequency, but never zero.
     @inline(never)
     private func checkFile(_ registration: RegistrationPointer) -> Bool {
         registration.pointee.comparison.restart()

@@ -48,8 +48,7 @@ extension Poller {
         Internal.event(state.guests!.roundStart).delete()
     }
 
-    /// A poller on a base that a C program made, has events on, and frees after the poller. None of our events on it is ever counted. Only
-    /// libevent's own tests run this way (Tests/LibeventRegress).
+    /// A poller on a base that a C program made and frees after it. None of our events is ever counted there. Only for Tests/LibeventRegress.
     convenience init(borrowing base: OpaquePointer, waking channel: borrowing WakeChannel) throws(RunLoop.SourceError) {
         try self.init(EventBase(base, isBorrowed: true))
         beginHosting(ownEvents: 0)
@@ -98,9 +97,8 @@ extension Poller {
 
     /// Asks the kernel, and if there was nothing waits.
     ///
-    /// The first question ends after two rounds at the latest, whatever the guests do. The wait behind it ends within two rounds of
-    /// anything of ours: a wake-up, the deadline, a source. It could go on only if guests of two levels became ready at the same moment
-    /// and the more urgent one stayed so.
+    /// The first question ends after two rounds at the latest, whatever the guests do. The wait behind it ends within two rounds of anything of ours:
+    /// a wake-up, the deadline, a source. It could go on only if guests of two levels became ready at once, and the more urgent one stayed so.
     ///
     /// While somebody observes the loop's callouts, the thread waits on the base's epoll set, so that the time of the libraries' callbacks is
     /// separate from the wait: libevent reports the end of its wait only since 2.2. Their timeouts are then up to a tick of the kernel's clock late.

@@ -151,10 +151,9 @@ extension Poller {
 
     /// Whether a source needs a small poller of its own, which the base watches as a plain readable descriptor.
     ///
-    /// libevent 2.1 knows neither `.priority` nor `.error`, cannot watch for `.closed` alone (a hang-up matches nothing, and the wait spins), has
-    /// one entry of the kernel's set for all events of a descriptor, and reports edges only if the backend does. An entry has one trigger, and
-    /// reports an edge once: an event that joins it later, or is set again, is not reported for data that is already readable. So an
-    /// edge-triggered source shares its entry with no other.
+    /// libevent 2.1 knows neither `.priority` nor `.error`, cannot watch for `.closed` alone (a hang-up matches nothing, and the wait spins), has one
+    /// entry of the kernel's set for all events of a descriptor, and reports edges only if the backend does. An entry has one trigger, and reports an
+    /// edge once: an event that joins it later, or is set again, is not reported for readable data. So an edge-triggered source shares none.
     private func needsNestedPoller(_ watch: Watch) -> Bool {
         watch.wanted == .closed || !watch.wanted.isDisjoint(with: [.priority, .error])
             || (watch.trigger == .edge && !state.base.reportsEdges) || !state.registrations.hasRoom(forEventOf: watch)

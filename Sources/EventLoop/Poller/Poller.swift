@@ -134,8 +134,7 @@ final class Poller {
         return state.outcome
     }
 
-    /// One call of libevent. Without guests it is one round: all events stand on one level, so that every callback of the round runs, and
-    /// libevent returns when none is left.
+    /// One call of libevent. Without guests it is one round: all events are on one level, so libevent runs every callback, then returns.
     @inline(__always)
     func enterLibevent(waiting: Bool) { /* DOES CALLOUT, of C libraries only */
         state.isInside = true
@@ -176,8 +175,7 @@ final class Poller {
 
     // MARK: Another base
 
-    /// Moves everything to a new base, because the kernel's set of the old one has a file that nobody can take out any more: its
-    /// descriptor was closed and a duplicate keeps it alive.
+    /// Moves everything to a new base, because the old one's set has a file that nobody can take out: its closed descriptor has a duplicate.
     ///
     /// `event_reinit` would do it in place, but libevent 2.1.12 closes its signal sockets twice there, the second time perhaps another thread's.
     ///

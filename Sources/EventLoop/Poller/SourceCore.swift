@@ -1,5 +1,4 @@
-// Lifecycle: part of a `Registration` if the kernel watches the source, otherwise an allocation of its own. The source makes it and frees
-// it in its deinit (`SourceCore.make`, `SourceCore.free`).
+// Lifecycle: part of a `Registration` if the kernel watches the source, otherwise an allocation of its own (`make`). The source's deinit frees it.
 
 import Synchronization
 
@@ -53,8 +52,7 @@ struct SourceCore: ~Copyable {
         self.traits = traits
     }
 
-    /// The core of the source whose registration this one is part of, if that source has its core in another registration. This one has no
-    /// handler then, and the address shares storage with it.
+    /// The core of this registration's source, if that is in another registration. Stored in place of a handler, which this core does not have then.
     var otherCore: SourceCorePointer? {
         @inline(__always)
         get { SourceCorePointer(bitPattern: handler.0) }
@@ -65,8 +63,7 @@ struct SourceCore: ~Copyable {
 typealias SourceCorePointer = UnsafeMutablePointer<SourceCore>
 
 extension SourceCorePointer {
-    /// Makes the core of a source, with an unused registration around it if the kernel watches the source. The caller sets the
-    /// object before anybody else sees the core, and frees the core with `free`.
+    /// Makes the core of a source, in an unused registration if the kernel watches it. The caller sets the object first. The core is freed by `free`.
     static func make(traits: SourceCore.Traits) -> SourceCorePointer {
         // Nobody reads the object before the caller sets it.
         let nobody = UnsafeRawPointer(bitPattern: 16)!

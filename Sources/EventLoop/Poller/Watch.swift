@@ -1,5 +1,4 @@
-/// What a source may be ready for. `broken` is an error or a hang-up: the source is then ready for all that it asked for. `error` is set beside
-/// it for an error without a hang-up.
+/// What a source may be ready for. `broken` is an error or a hang-up, which makes it ready for all it asked for; `error` is added without a hang-up.
 package struct Readiness: OptionSet, Sendable {
     /// A byte, because every registration has two; the poller's constants are of C's int.
     private let bits: UInt8

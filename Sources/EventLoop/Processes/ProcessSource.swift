@@ -12,9 +12,8 @@ extension RunLoop {
 
     /// Reports the exit status of a child process once, reaps the child, and becomes invalid.
     ///
-    /// The source reaps the child (`waitid`) just before it calls the handler, and reaps no other child of the process. The child may exit
-    /// before the source is made, or before the source is in a loop; that is reported when one of the source's modes runs. If the source is
-    /// invalidated earlier, it does not reap the child, and the program must do so.
+    /// The source reaps the child (`waitid`) just before it calls the handler, and no other child. The child may exit before the source is made or
+    /// added; that is reported when one of the source's modes runs. If the source is invalidated earlier, the program must reap the child.
     ///
     /// If other code reaps the child first (it waits for this or for any child), the source *fails*: `failure` is `.badProcess`, and the handler is
     /// not called. The same happens if SIGCHLD is ignored: the kernel then reaps children itself. Of two sources of one child, one fails.

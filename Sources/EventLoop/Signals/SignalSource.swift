@@ -13,8 +13,7 @@ extension RunLoop {
     /// program was started with the signal blocked, the thread of the source's loop unblocks it, when the loop runs the source's mode. If Dispatch
     /// watches the same signal, delivery is not guaranteed, because Dispatch takes signals away from all handlers.
     ///
-    /// A child of fork gets no signals from a source of its parent; it makes its own. Thread-safe. If the source is in several loops, one of them
-    /// serves it. Uses one descriptor.
+    /// A child of fork gets no signals from its parent's source. Thread-safe. In several loops, one of them serves the source. Uses one descriptor.
     public final class SignalSource: Source, @unchecked Sendable {
         // SAFETY: constants.
 

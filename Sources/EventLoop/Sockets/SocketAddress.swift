@@ -40,8 +40,7 @@ extension RunLoop {
 }
 
 extension RunLoop.SocketAddress {
-    /// The address that the socket is bound to, with the port that the kernel chose. Nil if the descriptor is no IPv4, IPv6 or Unix socket.
-    /// Thread-safe. See `getsockname(2)`.
+    /// The address that the socket is bound to, with its actual port. Nil if it is no IPv4, IPv6 or Unix socket. Thread-safe. See `getsockname(2)`.
     public init?(localOf descriptor: Int32) {
         var native = cplatform_address()
         guard cplatform_local_address(descriptor, &native) == 0 else { return nil }

@@ -2,8 +2,7 @@ internal import CPlatform
 import Synchronization
 
 extension RunLoop {
-    /// A listening or connecting socket (CFSocket). The source owns its socket. The descriptor that it passes to `accept` or `completion`
-    /// belongs to the handler, and is non-blocking and close-on-exec.
+    /// A listening or connecting socket (CFSocket), owned by the source. Its handler owns the descriptor it gets, non-blocking and close-on-exec.
     ///
     /// Thread-safe. If the source is in several loops, one of them accepts each connection, and `completion` is called once in one of them.
     public final class SocketSource: Source, @unchecked Sendable {
@@ -158,8 +157,7 @@ extension RunLoop {
             return true
         }
 
-        /// The socket's own address, with the port that the kernel chose, or the path that it is bound to. Nil after a connecting source
-        /// has passed its socket to `completion` or has closed it. Thread-safe.
+        /// The socket's own address, with its actual port, or its path. Nil after a connecting source has passed on or closed it. Thread-safe.
         public var localAddress: SocketAddress? {
             switch role {
             case .listening(let socket): socket.localAddress
