@@ -45,8 +45,7 @@ struct DeadlineTimer: ~Copyable {
         if armed == .max { readReports(of: descriptor) }
     }
 
-    /// Arms for `deadline` (`Int64.max`: none), at the latest when an earlier armed one comes: a limit that moves with every run costs no system
-    /// call.
+    /// Arms for `deadline` (`Int64.max`: none), at the latest when an earlier armed one comes: a limit that moves with every run costs no call.
     @inline(__always)
     mutating func arm(_ deadline: Int64) {
         if deadline == armed || (deadline > armed && deadline != .max) { return }

@@ -38,9 +38,7 @@ struct DescriptorTable: ~Copyable {
         if let previous {
             previous.pointee.nextOnDescriptor = next
         } else {
-            assert(
-                first(of: registration.pointee.watch.descriptor) == registration,
-                "a registration is in the table from its making to its end")
+            assert(first(of: registration.pointee.watch.descriptor) == registration, "a registration is in the table to its end")
             chains[Int(registration.pointee.watch.descriptor)].first = next
         }
     }

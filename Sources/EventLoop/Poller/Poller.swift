@@ -193,11 +193,7 @@ final class Poller {
             precondition(code == 0, "what one base watches another one watches too; errno \(code)")
         }
         state.deadline.eventWasMoved()
-        if let outer {
-            do { try join(outer) } catch {
-                preconditionFailure("what was watched for one base can be watched for another one; \(error)")
-            }
-        }
+        do { if let outer { try join(outer) } } catch { preconditionFailure("what one base watches another one watches too; \(error)") }
         forEachAdded { registration in
             if add(registration) == 0 || registration.pointee.nestedPoller >= 0 { return }
             // Its number was reused too. The next registration of the number finds that.

@@ -14,10 +14,8 @@ enum Reserve {
     /// From a try that failed to the next one, half a second. Each try opens all the descriptors that are left, for a moment.
     private static var pause: Int64 { 500_000_000 }
 
-    /// Makes the slots: see `LoopGlobals`.
+    // See `LoopGlobals`.
     static func prepare() { _ = (nextTry.load(ordering: .relaxed), poller.isEmpty, channel.isEmpty) }
-
-    /// See `LoopGlobals`.
     static func clear() {
         poller.clear()
         channel.clear()
