@@ -119,25 +119,25 @@ extension RunLoop {
     /// The caller holds the source.
     func afterJoining(_ membership: SourceMembership, _ gained: ModeSet, isQueued: Bool) { /* DOES CALLOUT */
         if gained.isEmpty { return }
-        let source = membership.source
         // The loop asks a guest before it sleeps, also if it has asked the others already.
-        if source.kind == .guest { waker.mark(.wake) }
+        if membership.source.kind == .guest { waker.mark(.wake) }
         if isQueued {
             carryOutChanges()
-        } else if source.kind.isWatched {
+        } else if membership.source.kind.isWatched {
             applyAtOnce(membership, modes: gained)
         } else {
             // "Adding an input source to the run loop wakes it up" (the Guide).
-            waker.mark(source.kind == .messages ? .messages : .signals)
+            waker.mark(membership.source.kind == .messages ? .messages : .signals)
             notifyIfElsewhere(.wake)
         }
-        forEachMode(of: gained, callsOut: source.callsOutWhenJoining) { source.didJoin(self, $0.name) }
+        if membership.source.kind == .descriptor { return }
+        let source = membership.source
+        if source.callsOutWhenJoining { return callForEachMode(of: gained) { source.didJoin(self, $0.name) } }
+        gained.forEach { source.didJoin(self, modeTable[$0].name) }
     }
 
-    /// Calls `body` with each mode of a set. If it calls the program, which may end the thread, the calls for the other modes follow all the same, in
-    /// the order of rule 3.1.
-    private func forEachMode(of set: ModeSet, callsOut: Bool, _ body: @escaping (ModeState) -> Void) { /* DOES CALLOUT */
-        if !callsOut { return set.forEach { modeTable.reference($0).use(body) } }
+    /// Calls `body`, which calls the program, with each mode of a set in the order of rule 3.1. If the thread ends inside, the other calls follow.
+    private func callForEachMode(of set: ModeSet, _ body: @escaping (ModeState) -> Void) { /* DOES CALLOUT */
         let common = shared.withLockIfOwn { shared in shared.modes.commonNames.compactMap { shared.modes.findLocked($0) } } ?? []
         var others = set
         var left = common.filter { others.remove($0.index) }[...]
@@ -157,15 +157,16 @@ extension RunLoop {
         let lost = departure.lost
         if lost.isEmpty && !departure.isDead { return }
         if !lost.isEmpty { removals.add(1, ordering: .acquiringAndReleasing) }
+        if membership.source.kind == .descriptor { return finishLeaving(membership, departure) }
         let source = membership.source
         if source.callsOutWhenLeaving {
             CallInProgress.call {
-                forEachMode(of: lost, callsOut: true) { self.callDidLeave(source, $0) }
+                callForEachMode(of: lost) { self.callDidLeave(source, $0) }
             } then: {
                 self.finishLeaving(membership, departure)
             }
         } else {
-            lost.forEach { modeTable.reference($0).use { source.didLeave(self, $0.name) } }
+            lost.forEach { source.didLeave(self, modeTable[$0].name) }
             finishLeaving(membership, departure)
         }
     }
