@@ -78,8 +78,7 @@ public func CFRetain(_ cf: AnyObject!) -> AnyObject! { fatalError("unavailable")
 public func CFRelease(_ cf: AnyObject!) { fatalError("unavailable") }
 
 /// The argument, or a trap that names it. Core Foundation crashes without saying why.
-@inline(__always)
-func given<Value>(_ argument: Value?, _ name: StaticString, function: StaticString = #function) -> Value {
+@inline(__always) func given<Value>(_ argument: Value?, _ name: StaticString, function: StaticString = #function) -> Value {
     guard let argument else { preconditionFailure("\(function) was called with nil as its \(name); pass one") }
     return argument
 }

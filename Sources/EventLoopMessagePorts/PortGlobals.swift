@@ -5,8 +5,7 @@ internal import EventLoop
 
 enum PortGlobals {
     /// Called before the first use of anything that `hold` names. Thread-safe.
-    @inline(__always)
-    static func prepare() {
+    @inline(__always) static func prepare() {
         cplatform_hold_globals(Int32(CPLATFORM_GLOBALS_OF_PORTS), { PortGlobals.hold() }, { PortGlobals.release(inChild: $0) })
     }
 

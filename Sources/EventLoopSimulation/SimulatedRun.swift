@@ -135,8 +135,7 @@ final class SimulatedRun: @unchecked Sendable {
 
     /// The run's thread. Returns the caller's continuation, when the thread has released the run and what its tasks have released: the caller
     /// may rely on that.
-    @inline(never)
-    private static func live(_ context: UnsafeMutableRawPointer) -> CheckedContinuation<Void, Never>? {
+    @inline(never) private static func live(_ context: UnsafeMutableRawPointer) -> CheckedContinuation<Void, Never>? {
         Unmanaged<SimulatedRun>.fromOpaque(context).takeRetainedValue().live()
     }
 

@@ -51,11 +51,9 @@ public struct SimulationTrait: TestTrait, SuiteTrait, TestScoping {
             context = unsafeBitCast(Closure(call: call), to: (UInt, UnsafeMutableRawPointer?).self).1
         }
 
-        @inline(never)
-        func begin() { references = context.map { csim_reference_count($0) } ?? 0 }
+        @inline(never) func begin() { references = context.map { csim_reference_count($0) } ?? 0 }
 
-        @inline(never)
-        func end() {
+        @inline(never) func end() {
             call = nil
             if let context { csim_release_references(context, references - 1) }
         }

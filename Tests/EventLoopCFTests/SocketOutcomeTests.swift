@@ -12,7 +12,8 @@ import Testing
 @testable import EventLoopCF
 
 @Suite(.bounded, .tags(.threads)) struct SocketOutcomeTests {
-    @Test func `an attempt that begins after the kernel has reported the unconnected socket does not call back before its outcome`() throws {
+    @Test func `an attempt that begins after the kernel has reported the unconnected socket does not call back before its outcome`() throws
+    {
         try onFreshThread { loop in
             let info = SocketInfo()
             let server = try listeningSocket(freeAddress(.ipv4), [], SocketInfo())

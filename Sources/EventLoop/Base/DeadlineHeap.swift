@@ -7,8 +7,7 @@ struct HeapPositions {
     /// The bytes from one slot's number to the next one's.
     let stride: Int
 
-    @inline(__always)
-    subscript(slot: UInt32) -> UInt32 {
+    @inline(__always) subscript(slot: UInt32) -> UInt32 {
         get { first.load(fromByteOffset: Int(slot) &* stride, as: UInt32.self) }
         nonmutating set { first.storeBytes(of: newValue, toByteOffset: Int(slot) &* stride, as: UInt32.self) }
     }
@@ -24,8 +23,7 @@ struct DeadlineHeap: ~Copyable {
         var sequence: UInt32
         var slot: UInt32
 
-        @inline(__always)
-        func precedes(_ other: Entry) -> Bool {
+        @inline(__always) func precedes(_ other: Entry) -> Bool {
             deadline != other.deadline ? deadline < other.deadline : Int32(bitPattern: sequence &- other.sequence) < 0
         }
     }
@@ -84,8 +82,7 @@ struct DeadlineHeap: ~Copyable {
     }
 
     /// Which of the up to four children that begin at `first` is the least.
-    @inline(__always)
-    private func leastChild(_ first: Int) -> Int {
+    @inline(__always) private func leastChild(_ first: Int) -> Int {
         if first &+ 4 <= count {
             let front = entries[first &+ 1].precedes(entries[first]) ? first &+ 1 : first
             let back = entries[first &+ 3].precedes(entries[first &+ 2]) ? first &+ 3 : first &+ 2
@@ -96,8 +93,7 @@ struct DeadlineHeap: ~Copyable {
         return least
     }
 
-    @inline(__always)
-    private mutating func put(_ entry: Entry, at index: Int, _ positions: HeapPositions) {
+    @inline(__always) private mutating func put(_ entry: Entry, at index: Int, _ positions: HeapPositions) {
         entries[index] = entry
         positions[entry.slot] = UInt32(truncatingIfNeeded: index)
     }

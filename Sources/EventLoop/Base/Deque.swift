@@ -24,19 +24,16 @@ struct Deque<Element: Sendable>: ~Copyable, @unchecked Sendable {
     var isEmpty: Bool { head == tail }
     var count: Int { tail - head }
 
-    @inline(__always)
-    func withFirst<R>(_ body: (borrowing Element) -> R) -> R? { isEmpty ? nil : body(storage[head]) }
+    @inline(__always) func withFirst<R>(_ body: (borrowing Element) -> R) -> R? { isEmpty ? nil : body(storage[head]) }
 
-    @inline(__always)
-    mutating func append(_ element: __owned Element) {
+    @inline(__always) mutating func append(_ element: __owned Element) {
         if tail == capacity { makeRoom() }
         (storage + tail).initialize(to: element)
         tail &+= 1
     }
 
     /// Removes the first element. The queue must not be empty.
-    @inline(__always)
-    mutating func popFirst() -> Element {
+    @inline(__always) mutating func popFirst() -> Element {
         assert(!isEmpty, "popFirst needs an element")
         let element = (storage + head).move()
         head &+= 1
@@ -57,8 +54,7 @@ struct Deque<Element: Sendable>: ~Copyable, @unchecked Sendable {
         elements.sort(by: areInOrder)
     }
 
-    @inline(never)
-    private mutating func makeRoom() {
+    @inline(never) private mutating func makeRoom() {
         if head > capacity / 2 {
             storage.moveInitialize(from: storage + head, count: count)
         } else {
@@ -68,14 +64,12 @@ struct Deque<Element: Sendable>: ~Copyable, @unchecked Sendable {
     }
 
     /// Called when the queue is empty: starts again at the front, and gives back memory that only an old burst has needed.
-    @inline(__always)
-    private mutating func rewind() {
+    @inline(__always) private mutating func rewind() {
         if capacity > 256 { shrinkIfWasteful(tail) }
         (head, tail) = (0, 0)
     }
 
-    @inline(never)
-    private mutating func shrinkIfWasteful(_ used: Int) {
+    @inline(never) private mutating func shrinkIfWasteful(_ used: Int) {
         wastefulTurns = used < capacity / 8 ? wastefulTurns + 1 : 0
         if wastefulTurns < 64 { return }
         wastefulTurns = 0

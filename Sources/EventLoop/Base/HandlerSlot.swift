@@ -16,8 +16,7 @@ struct HandlerSlot<Handlers: Sendable>: ~Copyable, Sendable {
     deinit { box.load(ordering: .relaxed)?.release() }
 
     /// Calls `body` with the closures, unretained; nil after `clear`. The caller holds a use of the rundown, so no other thread clears the slot.
-    @inline(__always)
-    borrowing func with<R>(_ body: (HandlerBox<Handlers>) -> R) -> R? {
+    @inline(__always) borrowing func with<R>(_ body: (HandlerBox<Handlers>) -> R) -> R? {
         guard let box = box.load(ordering: .acquiring) else { return nil }
         return Borrowed(box, keptBy: .use).use { body($0) }
     }

@@ -78,8 +78,7 @@ enum HistogramClass {
     private static let greatest: UInt64 = 1 << 62
 
     /// Of a number that is not greater than 2^62.
-    @inline(__always)
-    static func index(of value: UInt64) -> Int {
+    @inline(__always) static func index(of value: UInt64) -> Int {
         let next = Double(Int64(truncatingIfNeeded: value) &+ 1)
         return Int(truncatingIfNeeded: next.bitPattern &>> UInt64(Double.significandBitCount - bits)) &- 1023 * inOctave
     }
@@ -111,8 +110,7 @@ struct LiveHistogram: ~Copyable, @unchecked Sendable {
     deinit { free(counts.load(ordering: .relaxed)) }
 
     /// Counts a number, which is not greater than 2^62. Owning thread only.
-    @inline(__always)
-    borrowing func record(_ value: UInt64) {
+    @inline(__always) borrowing func record(_ value: UInt64) {
         let index = min(HistogramClass.index(of: value), Self.classes &- 1)
         let counts = counts.load(ordering: .relaxed) ?? makeCounts()
         counts[index].increment()
@@ -120,8 +118,7 @@ struct LiveHistogram: ~Copyable, @unchecked Sendable {
     }
 
     /// All at once: a class that is met for the first time after an hour must not cost an allocation in the middle of a pass.
-    @inline(never)
-    private borrowing func makeCounts() -> Counts {
+    @inline(never) private borrowing func makeCounts() -> Counts {
         // Zeros are what an initialized `Counter` has. Of the 12 KiB, only the pages of durations that occur are ever touched.
         guard let memory = calloc(Self.classes, MemoryLayout<Counter>.stride) else {
             let size = Self.classes * MemoryLayout<Counter>.stride

@@ -19,8 +19,7 @@ extension RunLoop {
         public static var now: Instant { Instant(nanoseconds: nanoseconds(of: CLOCK_MONOTONIC)) }
 
         /// What a clock of the system reads.
-        @inline(__always)
-        static func nanoseconds(of clock: clockid_t) -> Int64 {
+        @inline(__always) static func nanoseconds(of clock: clockid_t) -> Int64 {
             var time = timespec()
             clock_gettime(clock, &time)
             return Int64(time.tv_sec) &* 1_000_000_000 &+ Int64(time.tv_nsec)
@@ -82,8 +81,7 @@ extension Swift.Duration {
         return saturatedNanosecondsIfLong
     }
 
-    @inline(never)
-    private var saturatedNanosecondsIfLong: Int64 {
+    @inline(never) private var saturatedNanosecondsIfLong: Int64 {
         // Not by `components`, whose seconds are an Int64: the longest durations have more.
         let (whole, rest) = attoseconds.quotientAndRemainder(dividingBy: 1_000_000_000)
         return Int64(clamping: rest > 0 ? whole + 1 : whole)

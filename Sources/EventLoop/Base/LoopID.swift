@@ -18,12 +18,10 @@ enum LoopID {
     }
 
     /// The id of the calling thread's loop; zero if the thread has none.
-    @inline(__always)
-    static var current: UInt64 { cplatform_current_loop_id() }
+    @inline(__always) static var current: UInt64 { cplatform_current_loop_id() }
 
     /// The id of the ended loop whose jobs the calling thread runs; zero on all other threads.
-    @inline(__always)
-    static var adopted: UInt64 {
+    @inline(__always) static var adopted: UInt64 {
         get { cplatform_adopted_loop_id() }
         set { cplatform_set_adopted_loop(newValue) }
     }

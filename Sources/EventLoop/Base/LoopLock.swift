@@ -22,22 +22,19 @@ package struct LoopLock<Value: ~Copyable>: ~Copyable, @unchecked Sendable {
     }
 
     /// Calls `body` under the lock. The result leaves the lock, so it must not share unguarded state with the value.
-    @inline(__always)
-    package borrowing func withLock<R>(_ body: (inout Value) throws -> R) rethrows -> R {
+    @inline(__always) package borrowing func withLock<R>(_ body: (inout Value) throws -> R) rethrows -> R {
         cplatform_lock(lock)
         defer { cplatform_unlock(lock) }
         return try body(&value.pointee)
     }
 
     /// Locks until `unlock`, for a caller that moves an object into the value: a closure would retain and release the object once more.
-    @inline(__always)
-    package borrowing func lockValue() -> UnsafeMutablePointer<Value> {
+    @inline(__always) package borrowing func lockValue() -> UnsafeMutablePointer<Value> {
         cplatform_lock(lock)
         return value
     }
 
-    @inline(__always)
-    package borrowing func unlock() { cplatform_unlock(lock) }
+    @inline(__always) package borrowing func unlock() { cplatform_unlock(lock) }
 
     /// The value, for a caller that has called `lockValue`.
     package borrowing func lockedValue() -> UnsafeMutablePointer<Value> { value }
@@ -46,16 +43,14 @@ package struct LoopLock<Value: ~Copyable>: ~Copyable, @unchecked Sendable {
     package var isHeld: Bool { cplatform_lock_is_held(lock) }
 
     /// Like `withLock`, but nil where `withLock` traps: if a thread of the parent process holds the lock. For calls that end the use of an object.
-    @inline(__always)
-    package borrowing func withLockIfOwn<R>(_ body: (inout Value) throws -> R) rethrows -> R? {
+    @inline(__always) package borrowing func withLockIfOwn<R>(_ body: (inout Value) throws -> R) rethrows -> R? {
         guard cplatform_lock_if_own(lock) else { return nil }
         defer { cplatform_unlock(lock) }
         return try body(&value.pointee)
     }
 
     /// Like `lockValue`; nil in the cases in which `withLockIfOwn` returns nil.
-    @inline(__always)
-    package borrowing func lockValueIfOwn() -> UnsafeMutablePointer<Value>? { cplatform_lock_if_own(lock) ? value : nil }
+    @inline(__always) package borrowing func lockValueIfOwn() -> UnsafeMutablePointer<Value>? { cplatform_lock_if_own(lock) ? value : nil }
 
     /// The lock is behind the value, because ThreadSanitizer attributes an access to the whole value to its first byte.
     private static var lockOffset: Int {

@@ -2,14 +2,12 @@
 // message in optimized builds, and those are the builds that users run.
 
 /// Traps with `message` if `condition` is false, in every build.
-@inline(__always)
-func precondition(
+@inline(__always) func precondition(
     _ condition: @autoclosure () -> Bool, _ message: @autoclosure () -> String, file: StaticString = #fileID, line: UInt = #line
 ) {
     if !condition() { preconditionFailure(message(), file: file, line: line) }
 }
 
-@inline(never)
-func preconditionFailure(_ message: @autoclosure () -> String, file: StaticString = #fileID, line: UInt = #line) -> Never {
+@inline(never) func preconditionFailure(_ message: @autoclosure () -> String, file: StaticString = #fileID, line: UInt = #line) -> Never {
     fatalError(message(), file: file, line: line)
 }

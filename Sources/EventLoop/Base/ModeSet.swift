@@ -10,11 +10,9 @@ struct ModeSet: Sendable {
 
     var isEmpty: Bool { low == 0 && high?.allSatisfy { $0 == 0 } != false }
 
-    @inline(__always)
-    func contains(_ index: Int) -> Bool { index < 64 ? low & (1 &<< UInt64(index)) != 0 : containsHigh(index) }
+    @inline(__always) func contains(_ index: Int) -> Bool { index < 64 ? low & (1 &<< UInt64(index)) != 0 : containsHigh(index) }
 
-    @inline(never)
-    private func containsHigh(_ index: Int) -> Bool {
+    @inline(never) private func containsHigh(_ index: Int) -> Bool {
         let word = index / 64 - 1
         guard let high, word < high.count else { return false }
         return high[word] & (1 << UInt64(index % 64)) != 0
@@ -29,8 +27,7 @@ struct ModeSet: Sendable {
         return true
     }
 
-    @inline(never)
-    private mutating func insertHigh(_ index: Int) {
+    @inline(never) private mutating func insertHigh(_ index: Int) {
         let word = index / 64 - 1
         var words = high.take() ?? []
         while words.count <= word { words.append(0) }
@@ -57,11 +54,9 @@ struct ModeSet: Sendable {
     }
 
     /// Whether there was ever an index from 64 on.
-    @inline(__always)
-    var hasHighWords: Bool { high != nil }
+    @inline(__always) var hasHighWords: Bool { high != nil }
 
-    @inline(__always)
-    func forEach(_ body: (Int) -> Void) {
+    @inline(__always) func forEach(_ body: (Int) -> Void) {
         var word = low
         while word != 0 {  // ends: each iteration clears a bit
             body(word.trailingZeroBitCount)
@@ -71,8 +66,7 @@ struct ModeSet: Sendable {
     }
 
     /// The same for the indices from 64 on.
-    @inline(never)
-    func forEachHigh(_ body: (Int) -> Void) {
+    @inline(never) func forEachHigh(_ body: (Int) -> Void) {
         guard let high else { return }
         for (offset, bits) in high.enumerated() {
             var word = bits

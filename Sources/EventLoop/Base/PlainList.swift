@@ -18,11 +18,9 @@ struct PlainList<Element: BitwiseCopyable>: ~Copyable, @unchecked Sendable {
     deinit { if capacity > 0 { free(storage) } }
 
     /// The address of the first element. Valid until the list grows.
-    @inline(__always)
-    var first: UnsafeMutablePointer<Element> { storage }
+    @inline(__always) var first: UnsafeMutablePointer<Element> { storage }
 
-    @inline(__always)
-    subscript(index: Int) -> Element {
+    @inline(__always) subscript(index: Int) -> Element {
         _read {
             assert(index >= 0 && index < count, "index out of range")
             yield storage[index]
@@ -33,30 +31,26 @@ struct PlainList<Element: BitwiseCopyable>: ~Copyable, @unchecked Sendable {
         }
     }
 
-    @inline(__always)
-    mutating func append(_ element: Element) {
+    @inline(__always) mutating func append(_ element: Element) {
         if count == capacity { grow(to: count + 1) }
         storage[count] = element
         count += 1
     }
 
     /// Appends an element that has whatever value the memory has. The caller sets it.
-    @inline(__always)
-    mutating func appendUninitialized() {
+    @inline(__always) mutating func appendUninitialized() {
         if count == capacity { grow(to: count + 1) }
         count += 1
     }
 
     /// Appends `element` until the list has `least` elements at the least and its memory is full.
-    @inline(never)
-    mutating func extend(to least: Int, repeating element: Element) {
+    @inline(never) mutating func extend(to least: Int, repeating element: Element) {
         if least > capacity { grow(to: least) }
         (storage + count).initialize(repeating: element, count: capacity - count)
         count = capacity
     }
 
-    @inline(__always)
-    mutating func popLast() -> Element? {
+    @inline(__always) mutating func popLast() -> Element? {
         if count == 0 { return nil }
         count -= 1
         return storage[count]
@@ -65,8 +59,7 @@ struct PlainList<Element: BitwiseCopyable>: ~Copyable, @unchecked Sendable {
     /// Keeps the memory.
     mutating func removeAll() { count = 0 }
 
-    @inline(never)
-    private mutating func grow(to least: Int) {
+    @inline(never) private mutating func grow(to least: Int) {
         let larger = max(8, capacity + (capacity < 1_024 ? capacity : capacity / 4), least)
         let size = larger * MemoryLayout<Element>.stride
         guard let new = realloc(capacity == 0 ? nil : storage, size) else {

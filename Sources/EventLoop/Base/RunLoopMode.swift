@@ -27,8 +27,7 @@ extension RunLoop {
         public static let onlyDefault: [Mode] = [.default]
 
         /// Without this, code that runs the mode "kCFRunLoopDefaultMode" would run an empty mode, return at once, and spin.
-        @inline(__always)
-        private static func canonicalText(_ text: String) -> String {
+        @inline(__always) private static func canonicalText(_ text: String) -> String {
             // Most names have another length.
             let length = text.utf8.count
             return length == 20 || length == 21 ? canonicalLongText(text) : text

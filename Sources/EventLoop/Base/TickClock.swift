@@ -40,8 +40,7 @@ package enum TickClock {
     /// Initializes both: see `LoopGlobals`.
     static func prepare() { _ = (start.ticks, lastUnit.load(ordering: .relaxed)) }
 
-    @inline(__always)
-    package static var ticks: UInt64 { cplatform_ticks() }
+    @inline(__always) package static var ticks: UInt64 { cplatform_ticks() }
 
     /// The unit as it is known now: after a millisecond it is known to a ten thousandth.
     static var nanosecondsPerTick: Double {
@@ -73,6 +72,5 @@ package enum TickClock {
     package static func duration(ofTicks ticks: UInt64) -> Duration { .nanoseconds(Int64(clamping: Double(ticks) * nanosecondsPerTick)) }
 
     /// The ticks from one reading to a later one. Not negative, also on a machine whose processors' clocks disagree.
-    @inline(__always)
-    package static func passed(_ before: UInt64, _ now: UInt64) -> UInt64 { now > before ? now - before : 0 }
+    @inline(__always) package static func passed(_ before: UInt64, _ now: UInt64) -> UInt64 { now > before ? now - before : 0 }
 }

@@ -16,10 +16,8 @@ struct TimerQueue: ~Copyable {
         /// In the heap by date, or among the new ones; `absent` if the timer is not filed.
         var position = HeapPositions.absent
 
-        @inline(__always)
-        var isFiled: Bool { position != HeapPositions.absent }
-        @inline(__always)
-        var isNew: Bool { position & TimerQueue.newBit != 0 && isFiled }
+        @inline(__always) var isFiled: Bool { position != HeapPositions.absent }
+        @inline(__always) var isNew: Bool { position & TimerQueue.newBit != 0 && isFiled }
     }
 
     /// What a timer with a tolerance has beside its slot.
@@ -58,8 +56,7 @@ struct TimerQueue: ~Copyable {
 
     /// Changes a timer's date. O(1) if the new date is later or the timer is new, else O(log n). Returns false if the slot has no timer.
     @discardableResult
-    @inline(__always)
-    mutating func reschedule(_ slot: UInt32, date: Int64) -> Bool {
+    @inline(__always) mutating func reschedule(_ slot: UInt32, date: Int64) -> Bool {
         let index = Int(slot)
         guard index < slots.count, slots[index].owner != nil else { return false }
         lastSequence &+= 1
@@ -131,8 +128,7 @@ struct TimerQueue: ~Copyable {
     /// Never later than the earliest date.
     private var earliestEntry: Int64 { min(strict.top?.deadline ?? .max, soft.top?.deadline ?? .max) }
 
-    @inline(never)
-    private mutating func sortNew() {
+    @inline(never) private mutating func sortNew() {
         let count = new.count
         // In the order in which they came: dates that rise, as those of timeouts with one duration do, then stay at the end of the heap.
         for index in 0..<count { sort(new[index]) }
@@ -169,15 +165,13 @@ struct TimerQueue: ~Copyable {
     private static var positionOffset: Int { MemoryLayout<Slot>.offset(of: \.position)! }
     private static var hardOffset: Int { MemoryLayout<Softness>.offset(of: \.hardPosition)! }
 
-    @inline(__always)
-    private mutating func insert(_ slot: UInt32) {
+    @inline(__always) private mutating func insert(_ slot: UInt32) {
         slots[Int(slot)].position = Self.newBit | UInt32(truncatingIfNeeded: new.count)
         new.append(slot)
     }
 
     /// Out of line, because most dates are set while the timer is filed.
-    @inline(never)
-    private mutating func insertAgain(_ slot: UInt32) { insert(slot) }
+    @inline(never) private mutating func insertAgain(_ slot: UInt32) { insert(slot) }
 
     private mutating func sort(_ slot: UInt32) {
         slots[Int(slot)].position = HeapPositions.absent
@@ -216,8 +210,7 @@ struct TimerQueue: ~Copyable {
     }
 
     /// Sets the tolerance of a timer that is not filed.
-    @inline(never)
-    private mutating func setTolerance(_ slot: UInt32, _ tolerance: Int64) {
+    @inline(never) private mutating func setTolerance(_ slot: UInt32, _ tolerance: Int64) {
         if Int(slot) >= softness.count { softness.extend(to: slots.count, repeating: Softness()) }
         softness[Int(slot)].tolerance = tolerance
     }

@@ -9,12 +9,10 @@ struct UnorderedBag<Object: AnyObject>: ~Copyable, @unchecked Sendable {
     var isEmpty: Bool { list.count == 0 }
 
     /// Adds an object. Its index is the former `count`.
-    @inline(__always)
-    mutating func append(_ object: Object) { list.append(.passRetained(object)) }
+    @inline(__always) mutating func append(_ object: Object) { list.append(.passRetained(object)) }
 
     /// Removes an object, and calls `moved` with the one that takes its index, if any. The caller releases the returned reference outside the lock.
-    @inline(__always)
-    mutating func remove(_ object: Object, at index: Int, moved: (Object) -> Void) -> Unmanaged<Object> {
+    @inline(__always) mutating func remove(_ object: Object, at index: Int, moved: (Object) -> Void) -> Unmanaged<Object> {
         let last = list.popLast()!  // the object is in the bag
         if index < list.count {
             list[index] = last

@@ -53,8 +53,7 @@ package enum Warnings {
     }
 
     /// Reports a mistake about an item or a closure, once for its creation site.
-    @inline(never)
-    package static func report(
+    @inline(never) package static func report(
         _ kind: RunLoop.Warning.Kind, label: String?, site: CreationSite, _ message: @autoclosure () -> String
     ) { /* DOES CALLOUT */
         // The user did not make this item, so the mistake is reported elsewhere, or is none.
@@ -63,16 +62,14 @@ package enum Warnings {
     }
 
     /// Reports a mistake about a mode of a loop, once for both. Nil stands for all modes.
-    @inline(never)
-    package static func report(
+    @inline(never) package static func report(
         _ kind: RunLoop.Warning.Kind, loop: UInt64, mode: RunLoop.Mode?, _ message: @autoclosure () -> String
     ) { /* DOES CALLOUT */
         report(kind, place: [loop.hashValue, mode.hashValue]) { RunLoop.Warning(kind: kind, message: message()) }
     }
 
     /// Reports a failure of the program's code, each time.
-    @inline(never)
-    package static func reportEach(
+    @inline(never) package static func reportEach(
         _ kind: RunLoop.Warning.Kind, label: String?, site: CreationSite, _ message: @autoclosure () -> String
     ) { /* DOES CALLOUT */
         guard cplatform_begin_warning() else { return }

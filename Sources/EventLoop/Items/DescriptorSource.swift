@@ -61,8 +61,7 @@ extension RunLoop {
 
             init(_ body: @escaping @Sendable (DescriptorSource, Events) -> Void) { self.body = body }
 
-            @inline(__always)
-            borrowing func call(_ source: DescriptorSource, _ events: Events) { /* DOES CALLOUT */ body(source, events) }
+            @inline(__always) borrowing func call(_ source: DescriptorSource, _ events: Events) { /* DOES CALLOUT */ body(source, events) }
         }
 
         /// Makes a source for an open descriptor.
@@ -108,8 +107,7 @@ extension RunLoop {
         }
 
         /// `serve`, without a look at the object. The caller knows that the core is a descriptor source's, and keeps that alive.
-        @inline(__always)
-        static func serve(_ core: SourceCorePointer, _ ready: Readiness) -> Bool { /* DOES CALLOUT */
+        @inline(__always) static func serve(_ core: SourceCorePointer, _ ready: Readiness) -> Bool { /* DOES CALLOUT */
             let asked = Events(rawValue: core.pointee.wanted.load(ordering: .acquiring))
             var events = asked
             if asked.contains(.closed) {
@@ -127,14 +125,12 @@ extension RunLoop {
             return true
         }
 
-        @inline(__always)
-        private static func object(of core: SourceCorePointer) -> Borrowed<DescriptorSource> {
+        @inline(__always) private static func object(of core: SourceCorePointer) -> Borrowed<DescriptorSource> {
             Borrowed(at: core.pointee.object, keptBy: .use)
         }
 
         /// libevent reports a reset as readable, and a hang-up as readable and writable. So this asks the kernel, without waiting.
-        @inline(never)
-        private func eventsWithClosed(_ asked: Events, _ ready: Readiness) -> Events {
+        @inline(never) private func eventsWithClosed(_ asked: Events, _ ready: Readiness) -> Events {
             let seen = Readiness.now(of: descriptor, wanted: Readiness(rawValue: Int32(asked.rawValue)))
             return seen.makesReadyForAll(of: asked) ? asked : asked.intersection(Events(trigger == .edge ? seen.union(ready) : seen))
         }
@@ -165,8 +161,7 @@ package final class EndOfAbandonedCalls: Sendable {
 
 extension Readiness {
     /// Whether an error or a hang-up makes a source ready for all its events.
-    @inline(__always)
-    fileprivate func makesReadyForAll(of asked: RunLoop.DescriptorSource.Events) -> Bool {
+    @inline(__always) fileprivate func makesReadyForAll(of asked: RunLoop.DescriptorSource.Events) -> Bool {
         contains(.broken) && !(contains(.error) && asked.contains(.error))
     }
 }

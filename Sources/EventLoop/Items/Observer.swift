@@ -51,12 +51,10 @@ extension RunLoop {
         /// False after the observer was invalidated, or after a non-repeating observer was notified. Thread-safe.
         public var isValid: Bool { rundown.isValid }
 
-        @inline(__always)
-        var isFiring: Bool { callingLoop.load(ordering: .acquiring) != 0 }
+        @inline(__always) var isFiring: Bool { callingLoop.load(ordering: .acquiring) != 0 }
 
         /// The caller must hold a use of `rundown`.
-        @inline(__always)
-        func callHandler(_ activity: Activity) { /* DOES CALLOUT */ handler.with { $0.handlers.call(self, activity) } }
+        @inline(__always) func callHandler(_ activity: Activity) { /* DOES CALLOUT */ handler.with { $0.handlers.call(self, activity) } }
 
         /// Releases the handler. Only the caller that ended the last use of `rundown` may call it.
         func finish() { /* DOES CALLOUT */ handler.clear() }

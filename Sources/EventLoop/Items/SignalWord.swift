@@ -23,8 +23,7 @@ struct SignalWord: ~Copyable, Sendable {
     var isPending: Bool { word.load(ordering: .acquiring) & Self.stateMask != Self.clear }
 
     /// Makes a signal pending. Nil if one is pending and enqueued; otherwise the caller enqueues it and then calls `markEnqueued`.
-    @inline(__always)
-    borrowing func claim() -> Claim? {
+    @inline(__always) borrowing func claim() -> Claim? {
         var seen = word.load(ordering: .relaxed)
         while true {  // ends: each iteration means that another thread has changed the word
             let next = seen & Self.stateMask == Self.clear ? seen | Self.signaled : seen
@@ -36,8 +35,7 @@ struct SignalWord: ~Copyable, Sendable {
     }
 
     /// The queues of all modes have the signal of `claim`. No-op if it has been taken meanwhile.
-    @inline(__always)
-    borrowing func markEnqueued(_ claim: Claim) {
+    @inline(__always) borrowing func markEnqueued(_ claim: Claim) {
         _ = word.compareExchange(
             expected: claim.word, desired: claim.word ^ (Self.signaled | Self.enqueued), ordering: .sequentiallyConsistent)
     }

@@ -32,8 +32,7 @@ extension RunLoop {
         deinit { core.free() }
 
         final var rundown: Rundown {
-            @inline(__always)
-            _read { yield core.pointee.rundown }
+            @inline(__always) _read { yield core.pointee.rundown }
         }
 
         /// Whether only the parent process may read its descriptor. It joins no loop then, where it would be readable in every pass.
@@ -300,24 +299,21 @@ struct SourceState: Sendable {
     }
 
     /// Calls `body` with each membership, unretained.
-    @inline(__always)
-    func forEachMembership(_ body: (SourceMembership) -> Void) {
+    @inline(__always) func forEachMembership(_ body: (SourceMembership) -> Void) {
         if first != nil { Borrowed(first.unsafelyUnwrapped, keptBy: .list).use(body) }
         if others != nil { for index in others!.indices { Borrowed(others![index], keptBy: .list).use(body) } }
     }
 }
 
 extension RunLoop.Source {
-    @inline(never)
-    final func warnOfRelease() { /* DOES CALLOUT */
+    @inline(never) final func warnOfRelease() { /* DOES CALLOUT */
         Warnings.report(
             .unusedItem, label: label, site: site,
             "a source (\(typeDescription)) was released before it was added to a run loop, so its handler was never called; "
                 + "add it to the loop")
     }
 
-    @inline(never)
-    final func warnOfClosing(_ descriptor: Int32) { /* DOES CALLOUT */
+    @inline(never) final func warnOfClosing(_ descriptor: Int32) { /* DOES CALLOUT */
         Warnings.report(
             .closedDescriptor, label: label, site: site,
             "descriptor \(descriptor) was closed before its source was invalidated; "

@@ -81,8 +81,7 @@ final class SourceMembership: @unchecked Sendable {
     /// Servings of a source that has more than one registration are counted.
     private func markThoseInSeveralBases() { forEachRegistration { $0.pointee.isInSeveralBases = isInSeveralBases } }
 
-    @inline(__always)
-    func forEachRegistration(_ body: (RegistrationPointer) -> Void) {
+    @inline(__always) func forEachRegistration(_ body: (RegistrationPointer) -> Void) {
         var next = owned.firstRegistration
         while let registration = next {  // ends: the list is finite
             next = registration.pointee.nextOfOwner

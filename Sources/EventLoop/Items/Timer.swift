@@ -101,8 +101,7 @@ extension RunLoop {
         static let shortestInterval: Int64 = 100_000
 
         /// The interval that a repeating timer gets. If it is another than the caller asked for, reports that.
-        @inline(__always)
-        static func honouredInterval(_ asked: Int64, ifNegative: Int64, _ label: String?, _ site: CreationSite) -> Int64 {
+        @inline(__always) static func honouredInterval(_ asked: Int64, ifNegative: Int64, _ label: String?, _ site: CreationSite) -> Int64 {
             asked >= shortestInterval ? asked : replacedInterval(asked, ifNegative, label, site)
         }
 
@@ -127,14 +126,11 @@ extension RunLoop {
 
         // MARK: Details
 
-        @inline(__always)
-        var hasDetails: Bool { detailsWord.load(ordering: .relaxed) != nil }
+        @inline(__always) var hasDetails: Bool { detailsWord.load(ordering: .relaxed) != nil }
 
-        @inline(__always)
-        private var details: Details? { detailsWord.load(ordering: .acquiring)?.takeUnretainedValue() }
+        @inline(__always) private var details: Details? { detailsWord.load(ordering: .acquiring)?.takeUnretainedValue() }
 
-        @inline(never)
-        private var neededDetails: Details {
+        @inline(never) private var neededDetails: Details {
             if let details { return details }
             let new = Unmanaged.passRetained(Details(label: nil, order: 0, tolerance: 0))
             let (isStored, earlier) = detailsWord.compareExchange(expected: nil, desired: new, ordering: .acquiringAndReleasing)
@@ -185,8 +181,7 @@ extension RunLoop {
 
         /// A loop files the timer at `present` in its time. If the date was in the past by a clock that is ahead of the loop's, compares it with
         /// the loop's clock again: such a date must not be in the loop's future.
-        @inline(never)
-        func compareDateAgain(present: Int64) {
+        @inline(never) func compareDateAgain(present: Int64) {
             let filed = date.load(ordering: .sequentiallyConsistent)
             let set = dateAsSet(filed)
             guard filed > present, set != filed else { return }
@@ -251,8 +246,7 @@ extension RunLoop.Timer {
         return replacement
     }
 
-    @inline(never)
-    func warnOfRelease() { /* DOES CALLOUT */
+    @inline(never) func warnOfRelease() { /* DOES CALLOUT */
         Warnings.report(
             .unusedItem, label: label, site: site,
             "a timer was released before it was added to a run loop, so it never fires; add it to the loop, or use Timer.scheduled")

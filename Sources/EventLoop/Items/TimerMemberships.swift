@@ -22,8 +22,7 @@ struct TimerLocation {
     init(withoutSlotIn loopID: UInt64) { word = loopID << 32 | UInt64(Self.lookUnderLock) }
 
     /// Nil if a number does not fit.
-    @inline(__always)
-    init?(loopID: UInt64, modeIndex: Int, slot: UInt32) {
+    @inline(__always) init?(loopID: UInt64, modeIndex: Int, slot: UInt32) {
         guard modeIndex < 0xFF, slot <= 0xFF_FFFF else { return nil }
         word = loopID << 32 | UInt64(modeIndex) << 24 | UInt64(slot)
     }
@@ -53,8 +52,7 @@ struct TimerListing: Sendable {
     private static let numbers = used - 1
 
     /// For a timer that joins a loop.
-    @inline(__always)
-    init(index: Int) {
+    @inline(__always) init(index: Int) {
         precondition(index < Int(Self.numbers), "a run loop has at most \(Self.numbers) timers")
         packed = UInt32(index) | Self.used
     }
@@ -94,8 +92,7 @@ extension RunLoop.Timer {
         return [direct]
     }
 
-    @inline(__always)
-    func isInMode(_ modeIndex: Int) -> Bool {
+    @inline(__always) func isInMode(_ modeIndex: Int) -> Bool {
         let location = TimerLocation(word: location.load(ordering: .acquiring))
         if location.loopID == 0 { return false }
         return location.isDirect ? location.modeIndex == modeIndex : listedMemberships.contains { $0.modeIndex == modeIndex }

@@ -65,14 +65,12 @@ struct TimerState: ~Copyable, Sendable {
 
     /// Begins the use of a loop that fires the timer. Returns false, without beginning one, if the timer is invalid, not in that loop, or in a call
     /// of its handler on another thread, which has moved it there.
-    @inline(__always)
-    borrowing func beginFiring(in loopID: UInt64) -> Bool {
+    @inline(__always) borrowing func beginFiring(in loopID: UInt64) -> Bool {
         change { $0.isValid && !$0.isFiring && $0.loopID == loopID ? ($0.word & ~Self.dateSet | Self.firing) + 1 : nil } != nil
     }
 
     /// Ends that use. True as in `exit`.
-    @inline(__always)
-    borrowing func endFiring() -> Bool {
+    @inline(__always) borrowing func endFiring() -> Bool {
         let (old, new) = word.subtract(Self.firing | 1, ordering: .sequentiallyConsistent)
         assert(old & Self.firing != 0 && old & Self.uses > 0, "a firing ends once")
         return Value(word: new).isOver
@@ -98,8 +96,7 @@ struct TimerState: ~Copyable, Sendable {
     enum End { case membership, validity, firingAndValidity }
 
     /// As `leave()`, and ends the loop's use and what `end` says. True as in `exit`.
-    @inline(__always)
-    borrowing func leave(ending end: End) -> Bool {
+    @inline(__always) borrowing func leave(ending end: End) -> Bool {
         let new = change { value -> UInt64? in
             var word = value.word & ~(Self.loop | Self.redateQueued) - 1
             if end != .membership { word |= Self.invalid }
@@ -121,8 +118,7 @@ struct TimerState: ~Copyable, Sendable {
     borrowing func forgetRedateQueued() { word.bitwiseAnd(~Self.redateQueued, ordering: .sequentiallyConsistent) }
 
     /// Replaces the word by what `next` makes of it; nil, without a change, if that is nil.
-    @inline(__always)
-    private borrowing func change(_ next: (Value) -> UInt64?) -> Value? {
+    @inline(__always) private borrowing func change(_ next: (Value) -> UInt64?) -> Value? {
         var seen = word.load(ordering: .relaxed)
         while true {  // ends: each retry means that another thread has changed the word
             guard let new = next(Value(word: seen)) else { return nil }

@@ -25,8 +25,7 @@ enum EventRecord<Header: ~Copyable> {
         UnsafeMutableRawPointer(record).deallocate()
     }
 
-    @inline(__always)
-    static func event(_ record: UnsafeMutablePointer<Header>) -> OpaqueEvent {
+    @inline(__always) static func event(_ record: UnsafeMutablePointer<Header>) -> OpaqueEvent {
         OpaqueEvent(raw: OpaquePointer(UnsafeMutableRawPointer(record) + offset))
     }
 }

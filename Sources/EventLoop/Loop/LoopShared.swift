@@ -27,8 +27,7 @@ struct LoopShared: ~Copyable, Sendable {
 
     init(_ modes: ModeTable) { self.modes = modes }
 
-    @inline(__always)
-    mutating func nextWork() -> UInt64 {
+    @inline(__always) mutating func nextWork() -> UInt64 {
         lastWork += 1
         return lastWork
     }
@@ -42,8 +41,7 @@ struct LockedLoop: ~Copyable, Sendable {
     init(_ shared: consuming sending LoopShared) { lock = LoopLock(shared) }
     @inline(__always) var isOurs: Bool { mark.isOurs }
 
-    @inline(__always)
-    func preconditionOurs() {
+    @inline(__always) func preconditionOurs() {
         precondition(
             mark.isOurs,
             "this run loop was made before fork, and belongs to the parent process; fork before the first use of run loops, or use a new thread's loop in the child"
@@ -51,8 +49,7 @@ struct LockedLoop: ~Copyable, Sendable {
     }
 
     /// Calls `body` under the lock. A precondition failure if the loop is the parent process's.
-    @inline(__always)
-    func withLock<R>(_ body: (inout LoopShared) -> R) -> R {
+    @inline(__always) func withLock<R>(_ body: (inout LoopShared) -> R) -> R {
         preconditionOurs()
         return lock.withLock(body)
     }
@@ -63,8 +60,7 @@ struct LockedLoop: ~Copyable, Sendable {
     func withLockIfOwn<R>(_ body: (inout LoopShared) -> R) -> R? { isOurs ? lock.withLock(body) : nil }
 
     /// As `LoopLock.lockValue`. A precondition failure if the loop is the parent process's.
-    @inline(__always)
-    func lockValue() -> UnsafeMutablePointer<LoopShared> {
+    @inline(__always) func lockValue() -> UnsafeMutablePointer<LoopShared> {
         preconditionOurs()
         return lock.lockValue()
     }

@@ -90,14 +90,12 @@ public final class RunLoop: Sendable {
     /// False once the owning thread has exited. Thread-safe.
     public var isValid: Bool { !hasEnded.load(ordering: .acquiring) }
 
-    @inline(__always)
-    func preconditionOnLoop(_ call: StaticString) {
+    @inline(__always) func preconditionOnLoop(_ call: StaticString) {
         shared.preconditionOurs()
         if LoopID.current != id { preconditionCurrent(call) }
     }
 
-    @inline(never)
-    private func preconditionCurrent(_ call: StaticString) {
+    @inline(never) private func preconditionCurrent(_ call: StaticString) {
         precondition(
             isCurrent,
             "\(call) was called on another thread than the run loop's own; hand the work over with perform, or run RunLoop.current")

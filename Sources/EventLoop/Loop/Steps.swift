@@ -13,8 +13,7 @@ extension RunLoop {
     }
 
     /// One pass: steps 2 to 9. Each step may call out; nothing that was read before a step is trusted after it.
-    @inline(__always)
-    private func runPass(_ frame: RunFrame, _ mode: ModeState) -> RunResult? { /* DOES CALLOUT */
+    @inline(__always) private func runPass(_ frame: RunFrame, _ mode: ModeState) -> RunResult? { /* DOES CALLOUT */
         beginPass(mode)
         notifyObservers(.beforeTimers, in: mode)  // 2
         notifyObservers(.beforeSources, in: mode)  // 3
@@ -38,8 +37,7 @@ extension RunLoop {
     }
 
     /// Why the run ends with this pass; nil when it goes on. A stop that is not the reason stays for the exit.
-    @inline(__always)
-    private func endOfPass(_ frame: RunFrame, _ mode: ModeState, handledSource: Bool) -> RunResult? { /* DOES CALLOUT */
+    @inline(__always) private func endOfPass(_ frame: RunFrame, _ mode: ModeState, handledSource: Bool) -> RunResult? { /* DOES CALLOUT */
         finishPendingEnds(mode)
         if handledSource && frame.owned.returnsAfterSource { return .handledSource }
         if runs.takeStop(frame) { return .stopped }

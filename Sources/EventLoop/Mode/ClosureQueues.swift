@@ -14,12 +14,10 @@ class ClosureQueues: @unchecked Sendable {
     private final let queueingsWord = Atomic<UInt64>(0)
 
     /// How many sources, timers, keep-alives and queued closures keep the mode from being empty.
-    @inline(__always)
-    final var population: Int { populationWord.load(ordering: .acquiring) }
+    @inline(__always) final var population: Int { populationWord.load(ordering: .acquiring) }
 
     /// Counts what was ever queued: at the same count, a queue that was empty is empty.
-    @inline(__always)
-    final var queueings: UInt64 { queueingsWord.load(ordering: .acquiring) }
+    @inline(__always) final var queueings: UInt64 { queueingsWord.load(ordering: .acquiring) }
 
     // SAFETY: read and written under the loop's lock only.
     @exclusivity(unchecked) private(set) final var blocks = ClosureQueue()
@@ -30,8 +28,7 @@ class ClosureQueues: @unchecked Sendable {
 
     // MARK: Under the lock. The lock orders the writes, so a load and a store will do.
 
-    @inline(__always)
-    final func changePopulationLocked(by change: Int) {
+    @inline(__always) final func changePopulationLocked(by change: Int) {
         let new = populationWord.load(ordering: .relaxed) &+ change
         assert(new >= 0, "an item left a mode that it was not in")
         populationWord.store(new, ordering: .releasing)
@@ -40,21 +37,17 @@ class ClosureQueues: @unchecked Sendable {
     @inline(__always)
     final func countQueueingLocked() { queueingsWord.store(queueingsWord.load(ordering: .relaxed) &+ 1, ordering: .releasing) }
 
-    @inline(__always)
-    final func isEmptyLocked(_ kind: ClosureKind) -> Bool { kind == .block ? blocks.isEmpty : performs.isEmpty }
+    @inline(__always) final func isEmptyLocked(_ kind: ClosureKind) -> Bool { kind == .block ? blocks.isEmpty : performs.isEmpty }
 
-    @inline(__always)
-    final func countLocked(_ kind: ClosureKind) -> Int { kind == .block ? blocks.count : performs.count }
+    @inline(__always) final func countLocked(_ kind: ClosureKind) -> Int { kind == .block ? blocks.count : performs.count }
 
     /// The sequence number of the first closure with a ticket; greater than any other if there is none.
-    @inline(__always)
-    final func firstTicketedLocked(_ kind: ClosureKind) -> UInt64 {
+    @inline(__always) final func firstTicketedLocked(_ kind: ClosureKind) -> UInt64 {
         kind == .block ? blocks.ticketed.firstSequence : performs.ticketed.firstSequence
     }
 
     /// Queues a closure that is in no other queue and that nobody withdraws.
-    @inline(__always)
-    final func enqueueLocked(_ item: __owned WorkItem, _ kind: ClosureKind) {
+    @inline(__always) final func enqueueLocked(_ item: __owned WorkItem, _ kind: ClosureKind) {
         if kind == .block { blocks.plain.append(item) } else { performs.plain.append(item) }
         countQueueingLocked()
         changePopulationLocked(by: 1)
@@ -81,15 +74,13 @@ class ClosureQueues: @unchecked Sendable {
     }
 
     /// Moves the blocks without a ticket into `batch`.
-    @inline(__always)
-    final func takePlainBlocksLocked(into batch: inout WorkQueue) {
+    @inline(__always) final func takePlainBlocksLocked(into batch: inout WorkQueue) {
         changePopulationLocked(by: -blocks.plain.count)
         batch.takeAll(from: &blocks.plain)
     }
 
     /// Moves the performs without a ticket to the owner's queue.
-    @inline(__always)
-    final func takePlainPerformsLocked() {
+    @inline(__always) final func takePlainPerformsLocked() {
         if performs.plain.isEmpty { return }
         changePopulationLocked(by: -performs.plain.count)
         performing.takeAll(from: &performs.plain)

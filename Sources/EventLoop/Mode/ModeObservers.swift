@@ -7,8 +7,7 @@ struct ObservedActivities: ~Copyable, Sendable {
     private let versionWord = Atomic<UInt64>(0)
 
     /// Whether an observer observes one of these.
-    @inline(__always)
-    func intersects(_ activities: RunLoop.Activity) -> Bool { union.load(ordering: .relaxed) & activities.rawValue != 0 }
+    @inline(__always) func intersects(_ activities: RunLoop.Activity) -> Bool { union.load(ordering: .relaxed) & activities.rawValue != 0 }
 
     var version: UInt64 { versionWord.load(ordering: .acquiring) }
 

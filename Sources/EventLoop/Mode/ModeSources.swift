@@ -8,15 +8,13 @@ struct SignaledSources: ~Copyable {
 
     deinit { single?.release() }
 
-    @inline(__always)
-    mutating func add(_ membership: SourceMembership, inMode index: Int) {
+    @inline(__always) mutating func add(_ membership: SourceMembership, inMode index: Int) {
         guard membership.locked.queuedModes.insert(index) else { return }
         // The first of all, so that those whose ticks are equal stay in their order.
         if single == nil && others.isEmpty { single = .passRetained(membership) } else { addFurther(membership) }
     }
 
-    @inline(never)
-    private mutating func addFurther(_ membership: SourceMembership) { others.append(membership) }
+    @inline(never) private mutating func addFurther(_ membership: SourceMembership) { others.append(membership) }
 
     /// Takes out a source that has left the mode. The caller retains it.
     mutating func remove(_ membership: SourceMembership, inMode index: Int) {
@@ -26,8 +24,7 @@ struct SignaledSources: ~Copyable {
     }
 
     /// Takes the only source of the list, which the caller releases. Nil if there is none, or if there are several.
-    @inline(__always)
-    mutating func takeSingle(inMode index: Int) -> Unmanaged<SourceMembership>? {
+    @inline(__always) mutating func takeSingle(inMode index: Int) -> Unmanaged<SourceMembership>? {
         guard let taken = single, others.isEmpty else { return nil }
         single = nil
         Borrowed(taken, keptBy: .list).use { _ = $0.locked.queuedModes.remove(index) }
@@ -60,8 +57,7 @@ struct MessagedPorts: Sendable {
     /// The index of the port whose turn is next.
     private var next = 0
 
-    @inline(__always)
-    mutating func add(_ membership: SourceMembership, inMode index: Int) {
+    @inline(__always) mutating func add(_ membership: SourceMembership, inMode index: Int) {
         if membership.locked.queuedModes.insert(index) { list.append(membership) }
     }
 

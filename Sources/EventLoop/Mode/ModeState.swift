@@ -59,16 +59,14 @@ final class ModeState: ClosureQueues, @unchecked Sendable {
         self.isCommon = Atomic(isCommon)
     }
 
-    @inline(__always)
-    func changeWatchedLocked(by change: Int) {
+    @inline(__always) func changeWatchedLocked(by change: Int) {
         // The lock orders the writes.
         watchedSources.store(watchedSources.load(ordering: .relaxed) + change, ordering: .releasing)
     }
 
     // MARK: Guest loops
 
-    @inline(__always)
-    var hasGuestLoops: Bool { hasGuests.load(ordering: .acquiring) }
+    @inline(__always) var hasGuestLoops: Bool { hasGuests.load(ordering: .acquiring) }
 
     func addGuestLoopLocked(_ membership: SourceMembership) {
         locked.guestLoops.append(membership)

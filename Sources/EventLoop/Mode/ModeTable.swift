@@ -5,8 +5,8 @@ import Synchronization
 extension RunLoop.Mode {
     /// The words of the name. Two with the same words, both of which exist, have the same text: short ones are in the words, others share memory. Not
     /// the other way round.
-    @inline(__always)
-    var nameBits: (UInt64, UInt64) { unsafeBitCast(rawValue, to: (UInt64, UInt64).self) }  // SAFETY: a string is two words, which are only compared
+    // SAFETY: a string is two words, which are only compared.
+    @inline(__always) var nameBits: (UInt64, UInt64) { unsafeBitCast(rawValue, to: (UInt64, UInt64).self) }
 }
 
 /// Every mode that a loop ever had, by index. The default mode is the first. Any thread reads it without a lock; modes are only added, under the
@@ -50,22 +50,18 @@ final class ModeTable: @unchecked Sendable {
 
     // MARK: Any thread
 
-    @inline(__always)
-    var count: Int { countWord.load(ordering: .acquiring) }
+    @inline(__always) var count: Int { countWord.load(ordering: .acquiring) }
 
     /// A mode, borrowed: modes live as long as the table.
-    @inline(__always)
-    func reference(_ index: Int) -> Borrowed<ModeState> {
+    @inline(__always) func reference(_ index: Int) -> Borrowed<ModeState> {
         assert(index >= 0 && index < count, "an index comes from a mode of this loop")
         return Borrowed(array.load(ordering: .acquiring)[index], keptBy: .loop)
     }
 
-    @inline(__always)
-    subscript(index: Int) -> ModeState { reference(index).object }
+    @inline(__always) subscript(index: Int) -> ModeState { reference(index).object }
 
     /// Calls `body` with each mode, borrowed, by index.
-    @inline(__always)
-    func forEach(_ body: (ModeState) -> Void) { for index in 0..<count { reference(index).use(body) } }
+    @inline(__always) func forEach(_ body: (ModeState) -> Void) { for index in 0..<count { reference(index).use(body) } }
 
     /// Holds on all modes, by index.
     var all: [ModeState] { (0..<count).map { self[$0] } }
@@ -73,8 +69,7 @@ final class ModeTable: @unchecked Sendable {
     /// So many modes are found by their names without the lock. Few programs have more.
     private static let searchedWithoutLock = 8
 
-    @inline(__always)
-    func referenceAmongFirst(_ name: RunLoop.Mode) -> Borrowed<ModeState>? {
+    @inline(__always) func referenceAmongFirst(_ name: RunLoop.Mode) -> Borrowed<ModeState>? {
         let bits = name.nameBits
         let count = min(count, Self.searchedWithoutLock)
         let entries = array.load(ordering: .acquiring)
@@ -86,8 +81,7 @@ final class ModeTable: @unchecked Sendable {
         return referenceByText(name)
     }
 
-    @inline(never)
-    private func referenceByText(_ name: RunLoop.Mode) -> Borrowed<ModeState>? {
+    @inline(never) private func referenceByText(_ name: RunLoop.Mode) -> Borrowed<ModeState>? {
         for index in 0..<min(count, Self.searchedWithoutLock) where reference(index).use({ $0.name == name }) { return reference(index) }
         return nil
     }

@@ -78,6 +78,5 @@ typealias WorkQueue = Deque<WorkItem>
 
 extension Deque where Element == WorkItem {
     /// Greater than any other when the queue is empty.
-    @inline(__always)
-    var firstSequence: UInt64 { withFirst { $0.sequence } ?? .max }
+    @inline(__always) var firstSequence: UInt64 { withFirst { $0.sequence } ?? .max }
 }

@@ -33,8 +33,7 @@ struct DeadlineTimer: ~Copyable {
     /// The event is on another base, without a timeout.
     mutating func eventWasMoved() { if descriptor < 0 { armed = .max } }
 
-    @inline(never)
-    mutating func acknowledgeExpiry() {
+    @inline(never) mutating func acknowledgeExpiry() {
         hasFired = false
         armed = .max
         if !reportsEdges && descriptor >= 0 { readReports(of: descriptor) }
@@ -46,8 +45,7 @@ struct DeadlineTimer: ~Copyable {
     }
 
     /// Arms for `deadline` (`Int64.max`: none), at the latest when an earlier armed one comes: a limit that moves with every run costs no call.
-    @inline(__always)
-    mutating func arm(_ deadline: Int64) {
+    @inline(__always) mutating func arm(_ deadline: Int64) {
         if deadline == armed || (deadline > armed && deadline != .max) { return }
         rearm(deadline)
     }
@@ -57,8 +55,7 @@ struct DeadlineTimer: ~Copyable {
         if deadline != armed { rearm(deadline) }
     }
 
-    @inline(never)
-    private mutating func rearm(_ deadline: Int64) {
+    @inline(never) private mutating func rearm(_ deadline: Int64) {
         armed = deadline
         if descriptor >= 0 {
             // A time in the past, zero included, is "at once"; the kernel takes zero for "disarm".

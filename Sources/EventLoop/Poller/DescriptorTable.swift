@@ -79,8 +79,7 @@ struct DescriptorTable: ~Copyable {
         }
     }
 
-    @inline(__always)
-    private mutating func reserve(_ descriptor: Int32) {
+    @inline(__always) private mutating func reserve(_ descriptor: Int32) {
         if descriptor >= chains.count { chains.extend(to: Int(descriptor) + 1, repeating: Chain()) }
     }
 }

@@ -12,15 +12,13 @@ struct ReadyBatch {
 
 extension Poller {
     /// Begins to serve the collected sources of the most urgent level; with `onlyOne`, the least recently served of them. The others stay ready.
-    @inline(__always)
-    func beginBatch(onlyOne: Bool) -> ReadyBatch {
+    @inline(__always) func beginBatch(onlyOne: Bool) -> ReadyBatch {
         state.batchesInProgress += 1
         if state.unusualPriorities != 0 { return beginBatchOfLevel(onlyOne: onlyOne) }
         return ReadyBatch(level: nil, isSingle: onlyOne, isWhole: !onlyOne, start: state.lastServing)
     }
 
-    @inline(never)
-    private func beginBatchOfLevel(onlyOne: Bool) -> ReadyBatch {
+    @inline(never) private func beginBatchOfLevel(onlyOne: Bool) -> ReadyBatch {
         // A run that serves one source looks for that one: it would sort the list for each of them.
         if !onlyOne { sortReady { UInt64(urgency(of: $0)) } }
         let level = ready.first?.pointee.watch.priority.level
@@ -30,8 +28,7 @@ extension Poller {
     /// The next source of the batch, not ready any more. Nil at the end: what a handler of the batch makes ready (see `connect`) waits for the next.
     ///
     /// A source whose descriptor's number turns out to be another file's is passed over: it is watched no longer, and stands in `stale`.
-    @inline(__always)
-    func takeNext(in batch: inout ReadyBatch) -> (registration: RegistrationPointer, readiness: Readiness)? {
+    @inline(__always) func takeNext(in batch: inout ReadyBatch) -> (registration: RegistrationPointer, readiness: Readiness)? {
         while let registration = batch.isWhole ? ready.takeFirst() : takeChosen(in: &batch) {  // ends: each iteration takes one out
             if age(of: registration) < state.lastServing &- batch.start {
                 // All that are behind it in the list became ready in the batch, too.
@@ -47,12 +44,10 @@ extension Poller {
         return nil
     }
 
-    @inline(never)
-    private func leaveForNextBatch(_ registration: RegistrationPointer) { ready.append(registration) }
+    @inline(never) private func leaveForNextBatch(_ registration: RegistrationPointer) { ready.append(registration) }
 
     /// Ends a batch. With the outermost one, the registrations that were unregistered in a batch are freed.
-    @inline(__always)
-    func endBatch() {
+    @inline(__always) func endBatch() {
         state.batchesInProgress -= 1
         if state.batchesInProgress == 0 && !state.retired.isEmpty { freeRetired() }
     }
@@ -63,8 +58,7 @@ extension Poller {
         for (registration, _) in dead { registration.giveBack() }
     }
 
-    @inline(__always)
-    private func takeChosen(in batch: inout ReadyBatch) -> RegistrationPointer? {
+    @inline(__always) private func takeChosen(in batch: inout ReadyBatch) -> RegistrationPointer? {
         if !batch.isSingle { return takeOfLevel(batch.level) }
         if batch.isOver { return nil }
         batch.isOver = true
@@ -74,14 +68,12 @@ extension Poller {
     }
 
     /// The sources of the level are the first of the list.
-    @inline(never)
-    private func takeOfLevel(_ level: Int32?) -> RegistrationPointer? {
+    @inline(never) private func takeOfLevel(_ level: Int32?) -> RegistrationPointer? {
         ready.first?.pointee.watch.priority.level == level ? ready.takeFirst() : nil
     }
 
     /// Checks whose the number is and whether an error alone is ready: two system calls, with exponentially decreasing frequency, but never zero.
-    @inline(never)
-    private func checkFile(_ registration: RegistrationPointer) -> Bool {
+    @inline(never) private func checkFile(_ registration: RegistrationPointer) -> Bool {
         registration.pointee.comparison.restart()
         if isStillItself(registration) {
             if registration.pointee.comparison.isPastFirstServings { muteErrorAlone(registration) }
@@ -99,8 +91,7 @@ extension Poller {
     }
 
     /// The least recently served source of the most urgent level.
-    @inline(never)
-    func nextOfLevels() -> RegistrationPointer? {
+    @inline(never) func nextOfLevels() -> RegistrationPointer? {
         var chosen: RegistrationPointer?
         var highest: UInt64 = 0
         ready.forEach { registration in
@@ -116,12 +107,10 @@ extension Poller {
     }
 
     /// How many sources were served after this one. By difference, so that the count may wrap around.
-    @inline(__always)
-    func age(of registration: RegistrationPointer) -> UInt32 { state.lastServing &- registration.pointee.servedAt }
+    @inline(__always) func age(of registration: RegistrationPointer) -> UInt32 { state.lastServing &- registration.pointee.servedAt }
 
     /// Sorts the ready list, highest rank first, and leaves those of one rank in their order. The kernel's list usually is in order.
-    @inline(__always)
-    func sortReady(byRank rank: (RegistrationPointer) -> UInt64) {
+    @inline(__always) func sortReady(byRank rank: (RegistrationPointer) -> UInt64) {
         var isInOrder = true
         var last = UInt64.max
         ready.forEach { registration in

@@ -149,8 +149,7 @@ extension Poller {
     // MARK: Waits that fail
 
     /// The kernel refuses to wait. A source whose descriptor was closed fails; any other reason ends the program.
-    @inline(never)
-    func recoverFromFailedWait() {
+    @inline(never) func recoverFromFailedWait() {
         let code = errno
         // select(2): "EBADF An invalid file descriptor was given in one of the sets".
         if code == EBADF && !state.base.reportsEdges {

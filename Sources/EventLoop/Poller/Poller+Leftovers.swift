@@ -10,8 +10,7 @@ extension Poller {
     ///
     /// One system call for a level-triggered source, because somebody else may have read its data. A descriptor that has become ready since waits
     /// until those that were reported with the leftovers are served.
-    @inline(never)
-    func hasVerifiedLeftover() -> Bool {
+    @inline(never) func hasVerifiedLeftover() -> Bool {
         state.verifiedLeftover = nil
         // Another level may be more urgent by now; the main queue, hosts and C libraries are ready without an entry in the list.
         guard state.isInServingOrder, state.unusualPriorities == 0, !state.isWaitSpecial, !state.asksAlways else { return false }
@@ -31,8 +30,7 @@ extension Poller {
     }
 
     /// The source for a run that serves one: the least recently served. Fair to those that stand behind an always-ready one in the kernel's list.
-    @inline(never)
-    func nextSingle(_ level: Int32?) -> RegistrationPointer? {
+    @inline(never) func nextSingle(_ level: Int32?) -> RegistrationPointer? {
         if level != nil { return nextOfLevels() }
         if !state.isInServingOrder {
             state.isInServingOrder = true

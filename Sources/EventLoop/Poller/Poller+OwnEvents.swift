@@ -26,7 +26,8 @@ extension Poller {
     func watch(_ channel: borrowing WakeChannel) throws(RunLoop.SourceError) {
         // A pipe that is never read fills up, and a full one has no edges. An eventfd has an edge for every write.
         let isEdge = state.base.reportsEdges && channel.readEnd == channel.writeEnd
-        let code = watchInternally(isEdge ? .wakeUp : .wakeUpToRead, channel.readEnd, isEdge ? [.read, .persist, .edge] : [.read, .persist])
+        let flags: EventFlags = isEdge ? [.read, .persist, .edge] : [.read, .persist]
+        let code = watchInternally(isEdge ? .wakeUp : .wakeUpToRead, channel.readEnd, flags)
         if code != 0 { throw .system(operation: "watching the wake-up descriptor", errno: code) }
     }
 

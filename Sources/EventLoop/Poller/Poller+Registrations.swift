@@ -75,8 +75,7 @@ extension Poller {
     }
 
     /// Has the base watch a registration's nested poller, or its number if there is none. 0, or the errno of the kernel's refusal.
-    @inline(__always)
-    func add(_ registration: RegistrationPointer) -> Int32 {
+    @inline(__always) func add(_ registration: RegistrationPointer) -> Int32 {
         let (watch, nestedPoller) = (registration.pointee.watch, registration.pointee.nestedPoller)
         let event = EventRecord.event(registration)
         event.assign(
@@ -162,8 +161,7 @@ extension Poller {
 
 extension EventFlags {
     /// What an event reports. libevent's bits are ours, moved.
-    @inline(__always)
-    var readiness: Readiness {
+    @inline(__always) var readiness: Readiness {
         assert(Self.read.rawValue == 2 && Self.write.rawValue == 4 && Self.closed.rawValue == 0x80, "event.h numbers them so")
         return Readiness(rawValue: Int32(rawValue) >> 1 & 3 | Int32(rawValue) >> 5 & 4)
     }

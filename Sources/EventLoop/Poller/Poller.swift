@@ -103,28 +103,23 @@ final class Poller {
 
     /// What is ready and was not served yet.
     var ready: ReadyList {
-        @inline(__always)
-        _read { yield collector.pointee.ready }
-        @inline(__always)
-        _modify { yield &collector.pointee.ready }
+        @inline(__always) _read { yield collector.pointee.ready }
+        @inline(__always) _modify { yield &collector.pointee.ready }
     }
 
     // MARK: Waiting
 
     /// Collects what is ready, without waiting.
-    @inline(__always)
-    func poll() -> WaitResult { inside(waiting: false) }
+    @inline(__always) func poll() -> WaitResult { inside(waiting: false) }
 
     /// Waits until something is ready, the channel is written, or `deadline` (monotonic nanoseconds; `Int64.max` for none) comes. May return earlier.
-    @inline(__always)
-    func wait(until deadline: Int64) -> WaitResult {
+    @inline(__always) func wait(until deadline: Int64) -> WaitResult {
         state.deadline.arm(deadline)
         return inside(waiting: true)
     }
 
     /// Inlined into the pass: on the way back from the kernel the processor has forgotten where a return leads, so each costs a dozen instructions.
-    @inline(__always)
-    private func inside(waiting: Bool) -> WaitResult { /* DOES CALLOUT, of C libraries only */
+    @inline(__always) private func inside(waiting: Bool) -> WaitResult { /* DOES CALLOUT, of C libraries only */
         dropLevelTriggered()
         precondition(!state.isInside, Self.nestedUnderForeign)
         state.outcome = []
@@ -135,16 +130,14 @@ final class Poller {
     }
 
     /// One call of libevent. Without guests it is one round: all events are on one level, so libevent runs every callback, then returns.
-    @inline(__always)
-    func enterLibevent(waiting: Bool) { /* DOES CALLOUT, of C libraries only */
+    @inline(__always) func enterLibevent(waiting: Bool) { /* DOES CALLOUT, of C libraries only */
         state.isInside = true
         let code = waiting ? state.base.wait() : state.base.poll()
         state.isInside = false
         if code < 0 { recoverFromFailedWait() }
     }
 
-    @inline(never)
-    private func waitSpecially(waiting: Bool) { /* DOES CALLOUT, of C libraries only */
+    @inline(never) private func waitSpecially(waiting: Bool) { /* DOES CALLOUT, of C libraries only */
         state.collected = 0
         collector.pointee.isPlainWait = false
         // A nested run may wait before the outer batch has failed its stale owners.
@@ -223,8 +216,7 @@ final class Poller {
         }
     }
 
-    @inline(never)
-    private static func take(_ registration: RegistrationPointer, _ seen: EventFlags) {
+    @inline(never) private static func take(_ registration: RegistrationPointer, _ seen: EventFlags) {
         registration.poller.use { $0.collect(registration, seen) }
     }
 
@@ -233,8 +225,7 @@ final class Poller {
         registration.pointee.pending.formUnion(seen)
     }
 
-    @inline(never)
-    private func collect(_ registration: RegistrationPointer, _ what: EventFlags) {
+    @inline(never) private func collect(_ registration: RegistrationPointer, _ what: EventFlags) {
         if !state.closedEarly.isEmpty && isReportOfClosedFile(registration) {
             state.ignored += 1
             return
@@ -265,13 +256,11 @@ final class Poller {
     }
 
     /// Level-triggered leftovers are asked of the kernel again: what made them ready may be gone.
-    @inline(__always)
-    func dropLevelTriggered() {
+    @inline(__always) func dropLevelTriggered() {
         if !ready.isEmpty { dropPresentLevelTriggered() }
     }
 
-    @inline(never)
-    private func dropPresentLevelTriggered() {
+    @inline(never) private func dropPresentLevelTriggered() {
         ready.removeAll { registration in
             if registration.pointee.isReportedAgain { registration.pointee.pending = [] }
             return registration.pointee.isReportedAgain

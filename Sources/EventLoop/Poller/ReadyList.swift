@@ -12,53 +12,44 @@ struct ReadyList: ~Copyable {
     init() { slots = .allocate(capacity: 0) }
     deinit { slots.deallocate() }
 
-    @inline(__always)
-    var isEmpty: Bool { front == end }
+    @inline(__always) var isEmpty: Bool { front == end }
 
-    @inline(__always)
-    var first: RegistrationPointer? { front == end ? nil : slots[front] }
+    @inline(__always) var first: RegistrationPointer? { front == end ? nil : slots[front] }
 
-    @inline(__always)
-    mutating func append(_ registration: RegistrationPointer) {
+    @inline(__always) mutating func append(_ registration: RegistrationPointer) {
         if !hasRoom { makeRoom() }
         appendInRoom(registration)
     }
 
-    @inline(__always)
-    var hasRoom: Bool { end != capacity }
+    @inline(__always) var hasRoom: Bool { end != capacity }
 
     /// Only if `hasRoom`.
-    @inline(__always)
-    mutating func appendInRoom(_ registration: RegistrationPointer) {
+    @inline(__always) mutating func appendInRoom(_ registration: RegistrationPointer) {
         slots[end] = registration
         registration.pointee.readyIndex = UInt32(truncatingIfNeeded: end)
         end &+= 1
     }
 
-    @inline(__always)
-    mutating func remove(_ registration: RegistrationPointer) {
+    @inline(__always) mutating func remove(_ registration: RegistrationPointer) {
         let index = Int(registration.pointee.readyIndex)
         assert(index >= front && index < end && slots[index] == registration, "a registration knows its index")
         if index == front { vacateFirstSlot() } else { slots[index] = nil }
     }
 
-    @inline(__always)
-    mutating func takeFirst() -> RegistrationPointer? {
+    @inline(__always) mutating func takeFirst() -> RegistrationPointer? {
         if front == end { return nil }
         let first = slots[front].unsafelyUnwrapped  // the first slot in use is not empty
         vacateFirstSlot()
         return first
     }
 
-    @inline(__always)
-    private mutating func vacateFirstSlot() {
+    @inline(__always) private mutating func vacateFirstSlot() {
         front &+= 1
         if front == end { (front, end) = (0, 0) } else if slots[front] == nil { skipEmptySlots() }
     }
 
     /// From an empty slot to the next registration.
-    @inline(never)
-    private mutating func skipEmptySlots() {
+    @inline(never) private mutating func skipEmptySlots() {
         repeat { front &+= 1 } while front < end && slots[front] == nil  // ends: at the end of the list
         if front == end { (front, end) = (0, 0) }
     }
@@ -81,8 +72,7 @@ struct ReadyList: ~Copyable {
     }
 
     /// Sorts the registrations. Those of which none goes before the other keep their order, because the standard library's sort is stable.
-    @inline(__always)
-    mutating func sort(_ goesBefore: (RegistrationPointer, RegistrationPointer) -> Bool) {
+    @inline(__always) mutating func sort(_ goesBefore: (RegistrationPointer, RegistrationPointer) -> Bool) {
         removeAll { _ in false }
         var slots = UnsafeMutableBufferPointer(start: slots, count: end)
         slots.sort { goesBefore($0.unsafelyUnwrapped, $1.unsafelyUnwrapped) }  // none is empty
@@ -91,8 +81,7 @@ struct ReadyList: ~Copyable {
     }
 
     /// Moves the registrations to the beginning, and to a larger array if half of the slots are in use.
-    @inline(never)
-    private mutating func makeRoom() {
+    @inline(never) private mutating func makeRoom() {
         removeAll { _ in false }
         if end * 2 < capacity { return }
         let larger = UnsafeMutablePointer<RegistrationPointer?>.allocate(capacity: max(16, capacity * 2))

@@ -47,20 +47,16 @@ struct Registration: ~Copyable {
 
     /// What was collected and not served yet; not empty exactly while the registration stands in the ready list.
     var pending: Readiness {
-        @inline(__always)
-        get { Readiness(rawValue: Int32(collected & 0xFF)) }
-        @inline(__always)
-        set { collected = collected & 0xFF00 | UInt16(truncatingIfNeeded: newValue.rawValue) }
+        @inline(__always) get { Readiness(rawValue: Int32(collected & 0xFF)) }
+        @inline(__always) set { collected = collected & 0xFF00 | UInt16(truncatingIfNeeded: newValue.rawValue) }
     }
     fileprivate var flags: Flags {
-        @inline(__always)
-        get { Flags(rawValue: UInt8(truncatingIfNeeded: collected >> 8)) }
+        @inline(__always) get { Flags(rawValue: UInt8(truncatingIfNeeded: collected >> 8)) }
         set { collected = collected & 0xFF | UInt16(newValue.rawValue) << 8 }
     }
     /// Not in the ready list, and a report needs no second thought.
     var isPlainAndIdle: Bool {
-        @inline(__always)
-        get { collected & (0xFF | UInt16(Flags.isPlain.rawValue) << 8) == UInt16(Flags.isPlain.rawValue) << 8 }
+        @inline(__always) get { collected & (0xFF | UInt16(Flags.isPlain.rawValue) << 8) == UInt16(Flags.isPlain.rawValue) << 8 }
     }
 
     fileprivate struct Flags: OptionSet {
@@ -72,16 +68,14 @@ struct Registration: ~Copyable {
 
     /// What libevent reports needs no second thought: no nested poller, and the event stays added.
     var isPlain: Bool {
-        @inline(__always)
-        get { flags.contains(.isPlain) }
+        @inline(__always) get { flags.contains(.isPlain) }
         set { flags = newValue ? flags.union(.isPlain) : flags.subtracting(.isPlain) }
     }
     /// The kernel reports the readiness again as long as it lasts.
     var isReportedAgain: Bool { watch.trigger == .level && !isMuted }
     /// The owner has registrations in other bases too.
     var isInSeveralBases: Bool {
-        @inline(__always)
-        get { flags.contains(.isInSeveralBases) }
+        @inline(__always) get { flags.contains(.isInSeveralBases) }
         set { flags = newValue ? flags.union(.isInSeveralBases) : flags.subtracting(.isInSeveralBases) }
     }
 
@@ -101,8 +95,7 @@ struct ComparisonCountdown: BitwiseCopyable {
     private var word: UInt16 = 1
 
     /// Counts a serving. True if it is the last before a check.
-    @inline(__always)
-    mutating func countDown() -> Bool {
+    @inline(__always) mutating func countDown() -> Bool {
         word &-= 1
         return word & 0xFFF == 0
     }
@@ -157,8 +150,7 @@ extension Registration {
 
 extension RegistrationPointer {
     /// The registration is its source's own, and the only one: serving does not read the first line.
-    @inline(__always)
-    var isOwnAndOnly: Bool { pointee.flags.isDisjoint(with: [.isSeparate, .isInSeveralBases]) }
+    @inline(__always) var isOwnAndOnly: Bool { pointee.flags.isDisjoint(with: [.isSeparate, .isInSeveralBases]) }
 
     var poller: Borrowed<Poller> { pointee.collector.pointee.poller }
 
@@ -167,8 +159,7 @@ extension RegistrationPointer {
     var source: SourceCorePointer { pointee.flags.contains(.isSeparate) ? pointee.ownCore.otherCore.unsafelyUnwrapped : core }
 
     /// The core that is in this registration; only a source's own registration has one that is in use.
-    @inline(__always)
-    var core: SourceCorePointer {
+    @inline(__always) var core: SourceCorePointer {
         (UnsafeMutableRawPointer(self) + Registration.coreOffset).assumingMemoryBound(to: SourceCore.self)
     }
 

@@ -48,14 +48,12 @@ enum Reserve {
     }
 
     /// As `complete()`, where a part is missing, and not too soon after a try that failed. At the beginning of a run.
-    @inline(__always)
-    static func completeAgain() {
+    @inline(__always) static func completeAgain() {
         let time = nextTry.load(ordering: .relaxed)
         if time != .max { completeAgain(at: time) }
     }
 
-    @inline(never)
-    private static func completeAgain(at time: Int64) {
+    @inline(never) private static func completeAgain(at time: Int64) {
         if time != .min && RunLoop.Instant.now.nanoseconds < time { return }
         // Of several threads one tries.
         if nextTry.compareExchange(expected: time, desired: .max, ordering: .acquiringAndReleasing).exchanged { makeMissing() }

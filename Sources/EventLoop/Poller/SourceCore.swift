@@ -54,8 +54,7 @@ struct SourceCore: ~Copyable {
 
     /// The core of this registration's source, if that is in another registration. Stored in place of a handler, which this core does not have then.
     var otherCore: SourceCorePointer? {
-        @inline(__always)
-        get { SourceCorePointer(bitPattern: handler.0) }
+        @inline(__always) get { SourceCorePointer(bitPattern: handler.0) }
         set { handler = (UInt(bitPattern: newValue), 0) }
     }
 }
@@ -100,8 +99,7 @@ extension SourceCorePointer {
     func giveRegistrationBack() { pointee.isRegistered.store(false, ordering: .releasing) }
 
     /// The memory of the handler's two words.
-    @inline(__always)
-    var handlerMemory: UnsafeMutableRawPointer { UnsafeMutableRawPointer(self) }
+    @inline(__always) var handlerMemory: UnsafeMutableRawPointer { UnsafeMutableRawPointer(self) }
 
     var hasHandler: Bool { pointee.handler.0 != 0 }
 
@@ -109,8 +107,7 @@ extension SourceCorePointer {
     func forgetHandler() { pointee.handler = (0, 0) }
 
     /// Claims the handler for a loop's thread. False if another loop's thread is in it.
-    @inline(__always)
-    func claimServing(for id: UInt64) -> Bool {
+    @inline(__always) func claimServing(for id: UInt64) -> Bool {
         let (isClaimed, owner) = pointee.servingLoop.compareExchange(expected: 0, desired: id, ordering: .sequentiallyConsistent)
         // A nested run of the same thread may call the handler again.
         if _slowPath(!isClaimed) && owner != id { return false }

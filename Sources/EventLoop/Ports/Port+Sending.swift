@@ -43,8 +43,7 @@ extension RunLoop.Port {
         try finishSending(outcome)
     }
 
-    @inline(__always)
-    private func finishSending(_ outcome: PortQueue.EnqueueResult) throws(RunLoop.PortError) {
+    @inline(__always) private func finishSending(_ outcome: PortQueue.EnqueueResult) throws(RunLoop.PortError) {
         switch outcome {
         case .first: notifyLoopsOfMessages()
         case .behind: break

@@ -75,8 +75,7 @@ extension RunLoop {
             return true
         }
 
-        @inline(__always)
-        private func deliver(_ message: PortMessage) { /* DOES CALLOUT */
+        @inline(__always) private func deliver(_ message: PortMessage) { /* DOES CALLOUT */
             queue.makeRoom()
             if queue.fillRoom() { notifyLoopsOfMessages() }
             handler.with { $0.handlers.call?(self, message) }

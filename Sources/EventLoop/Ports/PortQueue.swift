@@ -61,8 +61,7 @@ struct PortQueue: ~Copyable, Sendable {
 
     // MARK: Senders
 
-    @inline(__always)
-    func put(_ message: RunLoop.PortMessage) -> EnqueueResult {
+    @inline(__always) func put(_ message: RunLoop.PortMessage) -> EnqueueResult {
         guard let inbox = inbox.lockValueIfOwn() else { return .closed }
         defer { self.inbox.unlock() }
         if inbox.pointee.isClosed { return .closed }
@@ -83,16 +82,14 @@ struct PortQueue: ~Copyable, Sendable {
         return nil
     }
 
-    @inline(__always)
-    func hasRoom(_ inbox: inout Inbox) -> Bool {
+    @inline(__always) func hasRoom(_ inbox: inout Inbox) -> Bool {
         let sent = appended.load(ordering: .relaxed)
         if sent &- inbox.takenSeen < capacity { return true }
         inbox.takenSeen = taken.load(ordering: .sequentiallyConsistent)
         return sent &- inbox.takenSeen < capacity
     }
 
-    @inline(__always)
-    func append(_ message: RunLoop.PortMessage, to inbox: inout Inbox) -> EnqueueResult {
+    @inline(__always) func append(_ message: RunLoop.PortMessage, to inbox: inout Inbox) -> EnqueueResult {
         let isFirst = inbox.messages.isEmpty
         inbox.messages.append(message)
         appended.store(appended.load(ordering: .relaxed) &+ 1, ordering: .releasing)
@@ -108,15 +105,12 @@ struct PortQueue: ~Copyable, Sendable {
     func takeFirst() -> RunLoop.PortMessage? { inbox.withLock { $0.messages.isEmpty ? nil : $0.messages.popFirst() } }
 
     /// Counts a message as delivered. `fillRoom` must follow.
-    @inline(__always)
-    func makeRoom() { taken.add(1, ordering: .sequentiallyConsistent) }
+    @inline(__always) func makeRoom() { taken.add(1, ordering: .sequentiallyConsistent) }
 
     /// Gives room to those who wait. True if the message of a waiting sender was appended to an empty queue: then the caller must notify the loops.
-    @inline(__always)
-    func fillRoom() -> Bool { /* DOES CALLOUT */ isAwaited && admitWaiting() }
+    @inline(__always) func fillRoom() -> Bool { /* DOES CALLOUT */ isAwaited && admitWaiting() }
 
-    @inline(never)
-    private func admitWaiting() -> Bool { /* DOES CALLOUT */
+    @inline(never) private func admitWaiting() -> Bool { /* DOES CALLOUT */
         let admitted = inbox.withLock { admit(&$0, afterDelivery: true) }
         admitted.wakeAll()
         return admitted.isFirst

@@ -5,8 +5,7 @@ internal import EventLoop
 
 enum WatchdogGlobals {
     /// Before the first use of anything that `hold` names. Thread-safe.
-    @inline(__always)
-    static func prepare() {
+    @inline(__always) static func prepare() {
         cplatform_hold_globals(Int32(CPLATFORM_GLOBALS_OF_WATCHDOG), { WatchdogGlobals.hold() }, { WatchdogGlobals.release(inChild: $0) })
     }
 

@@ -26,8 +26,7 @@ struct OutputQueue: Sendable {
     }
 
     /// Copies a few bytes behind others. False if they are many, or the first.
-    @inline(__always)
-    mutating func gather(_ bytes: UnsafeRawBufferPointer) -> Bool {
+    @inline(__always) mutating func gather(_ bytes: UnsafeRawBufferPointer) -> Bool {
         guard count > 0, bytes.count <= Self.gatheredLength else { return false }
         let last = segments.count - 1
         if lastIsGathered && segments[last].count + bytes.count <= Self.gatheredCapacity {

@@ -9,14 +9,12 @@ enum ReceiveSpace {
     static let size = Int(CSTREAMS_SPACE_SIZE)
 
     /// To be given back on the same thread.
-    @inline(__always)
-    static func take() -> UnsafeMutableRawPointer {
+    @inline(__always) static func take() -> UnsafeMutableRawPointer {
         guard let piece = cstreams_take_space() else {
             preconditionFailure("a byte stream's room for reading needs \(CSTREAMS_SPACE_SIZE) bytes, and the system refuses them")
         }
         return piece
     }
 
-    @inline(__always)
-    static func giveBack(_ piece: UnsafeMutableRawPointer) { cstreams_give_back_space(piece) }
+    @inline(__always) static func giveBack(_ piece: UnsafeMutableRawPointer) { cstreams_give_back_space(piece) }
 }

@@ -135,15 +135,13 @@ extension StreamCore {
     }
 
     /// What the layer has made due with the bytes: a handler may run the loop until a task has ended that is to be resumed.
-    @inline(never)
-    private func performEarly(_ actions: inout StreamActions) { /* DOES CALLOUT */
+    @inline(never) private func performEarly(_ actions: inout StreamActions) { /* DOES CALLOUT */
         var due = StreamActions()
         swap(&due, &actions)
         perform(due)
     }
 
-    @inline(__always)
-    private static func call(
+    @inline(__always) private static func call(
         _ body: @Sendable (ByteStream, inout ReceivedBytes) -> Void, _ stream: ByteStream, _ bytes: UnsafeRawBufferPointer, isLast: Bool
     ) -> Int { /* DOES CALLOUT */
         var received = ReceivedBytes(viewing: bytes, isLast: isLast)

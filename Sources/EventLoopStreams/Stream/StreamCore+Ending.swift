@@ -133,8 +133,7 @@ extension StreamCore {
 
     /// The transport has closed, so the end of the loop is not reported to this stream any more. If the handler that is being called ends its thread,
     /// what is due behind it follows all the same. `CallInProgress.end` ends this.
-    @inline(never)
-    func beginLateCall() {
+    @inline(never) func beginLateCall() {
         CallInProgress.begin(by: self) {
             guard self.loop.isOurs else { return }
             self.change { actions in

@@ -54,40 +54,34 @@ extension StreamCore {
     }
 
     /// A byte has moved.
-    @inline(__always)
-    func noteActivityLocked() { if locked.timeouts != nil { noteActivityWithTimeoutsLocked() } }
+    @inline(__always) func noteActivityLocked() { if locked.timeouts != nil { noteActivityWithTimeoutsLocked() } }
 
     @inline(never)
     private func noteActivityWithTimeoutsLocked() { if options.idleTimeout != nil { locked.timeouts?.idleSince = now.nanoseconds } }
 
     /// A byte has come.
-    @inline(__always)
-    func noteReceivedLocked() {
+    @inline(__always) func noteReceivedLocked() {
         if locked.timeouts != nil { noteReceivedWithTimeoutsLocked() }
     }
 
-    @inline(never)
-    private func noteReceivedWithTimeoutsLocked() {
+    @inline(never) private func noteReceivedWithTimeoutsLocked() {
         noteActivityWithTimeoutsLocked()
         if options.receiveTimeout != nil { locked.timeouts?.receivedSince = now.nanoseconds }
     }
 
     /// Reading has begun again. The timer may have fired while it had stopped.
-    @inline(never)
-    func restartReceiveTimeoutLocked(_ actions: inout StreamActions) {
+    @inline(never) func restartReceiveTimeoutLocked(_ actions: inout StreamActions) {
         if options.receiveTimeout == nil { return }
         locked.timeouts?.receivedSince = now.nanoseconds
         armLocked(&actions)
     }
 
     /// From now on the peer is expected to take bytes.
-    @inline(__always)
-    func startWaitingLocked() {
+    @inline(__always) func startWaitingLocked() {
         if locked.timeouts != nil { startWaitingWithTimeoutsLocked() }
     }
 
-    @inline(never)
-    private func startWaitingWithTimeoutsLocked() {
+    @inline(never) private func startWaitingWithTimeoutsLocked() {
         guard let timeouts = locked.timeouts, timeouts.writeTimeout != nil else { return }
         (timeouts.waitingSince, timeouts.isToppedUp) = (now.nanoseconds, false)
     }

@@ -67,11 +67,9 @@ final class StreamCore: TransportEvents, PassEndListener, @unchecked Sendable {
 
     // MARK: The lock
 
-    @inline(__always)
-    func lock() { _ = mutex.lockValue() }
+    @inline(__always) func lock() { _ = mutex.lockValue() }
 
-    @inline(__always)
-    func unlock() { mutex.unlock() }
+    @inline(__always) func unlock() { mutex.unlock() }
 
     func withLock<R>(_ body: () -> R) -> R {
         lock()
@@ -97,8 +95,7 @@ final class StreamCore: TransportEvents, PassEndListener, @unchecked Sendable {
     // MARK: After the lock
 
     /// Resumes tasks, closes, and sees to it that the handlers are called: at once if the caller is the loop's thread and expects it.
-    @inline(__always)
-    func perform(_ actions: consuming StreamActions, callsHandlers: Bool = false) { /* DOES CALLOUT */
+    @inline(__always) func perform(_ actions: consuming StreamActions, callsHandlers: Bool = false) { /* DOES CALLOUT */
         if let reader = actions.reader { reader.resume() }
         if !actions.senders.isEmpty { resume(actions.senders) }
         if actions.armsTimer { armTimer() }
@@ -109,8 +106,7 @@ final class StreamCore: TransportEvents, PassEndListener, @unchecked Sendable {
         if actions.delivers { if callsHandlers { deliver() } else { scheduleDelivery() } }
     }
 
-    @inline(never)
-    private func resume(_ senders: [Sender]) { for sender in senders { sender.resume() } }
+    @inline(never) private func resume(_ senders: [Sender]) { for sender in senders { sender.resume() } }
 
     private func close() { /* DOES CALLOUT */
         withLock { locked.timeouts?.timer }?.invalidate()

@@ -115,8 +115,7 @@ package final class DescriptorSide: @unchecked Sendable {
         throw .loopEnded
     }
 
-    @inline(__always)
-    private func sourceDidEnd(
+    @inline(__always) private func sourceDidEnd(
         _ source: RunLoop.Source, _ willClose: (RunLoop.SourceError?) -> Void, _ closed: @escaping @Sendable () -> Void
     ) { /* DOES CALLOUT */
         let failure = source.failure

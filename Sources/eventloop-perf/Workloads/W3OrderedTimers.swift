@@ -79,8 +79,7 @@ enum W3OrderedTimers {
         }
     }
 
-    @inline(__always)
-    private static func date(_ start: Int64, _ seconds: Int64, _ index: Int) -> RunLoop.Instant {
+    @inline(__always) private static func date(_ start: Int64, _ seconds: Int64, _ index: Int) -> RunLoop.Instant {
         RunLoop.Instant(nanoseconds: start + seconds * 1_000_000_000 + Int64(index) * step)
     }
 }

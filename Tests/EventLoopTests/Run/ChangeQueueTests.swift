@@ -235,7 +235,8 @@ private func sourceThatCounts(on pipe: Pipe) throws -> (source: RunLoop.Descript
             loop.addIdleSource()
             let observer = try plainThread { () -> RunLoop.Observer in
                 let canary = Canary { releases.change { $0.append(loop.isCurrent) } }
-                let observer = RunLoop.Observer(activities: .beforeTimers) { _, _ in withExtendedLifetime(canary) { _ = calls.increment() } }
+                let observer = RunLoop.Observer(activities: .beforeTimers) { _, _ in withExtendedLifetime(canary) { _ = calls.increment() }
+                }
                 loop.add(observer)
                 return observer
             }.join()

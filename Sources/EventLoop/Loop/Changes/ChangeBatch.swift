@@ -208,7 +208,8 @@ extension RunLoop {
     private func apply(_ taken: TakenChange) {
         switch taken.change {
         case .source(let change):
-            if taken.isDead { applyEnd(of: change.membership) } else { apply(change.membership, modes: taken.modes, left: change.left, isRewatched: change.isRewatched) }
+            if taken.isDead { return applyEnd(of: change.membership) }
+            apply(change.membership, modes: taken.modes, left: change.left, isRewatched: change.isRewatched)
         case .timerJoined(let timer, let membership):
             if taken.isMember { file(timer, membership) }
         case .timerLeft(_, let membership):
@@ -271,8 +272,7 @@ extension RunLoop {
     func endUse(of observer: Observer) { if observer.rundown.exit() { finishLater(.observer(observer)) } }
 
     /// At the next safe point.
-    @inline(__always)
-    func finishLater(_ item: FinishedItem) {
+    @inline(__always) func finishLater(_ item: FinishedItem) {
         owned.ended.append(item)
         owned.pending.formUnion(.finishing)
     }

@@ -82,8 +82,7 @@ struct ChangeQueue: ~Copyable, Sendable {
     }
 
     /// The owner takes a timer out of its only mode at once: a queued change with which it joined, or of its date, is void.
-    @inline(__always)
-    mutating func cancelChange(of timer: RunLoop.Timer) {
+    @inline(__always) mutating func cancelChange(of timer: RunLoop.Timer) {
         if timer.listing.changeIndex != LinkedQueue<LoopChange>.noIndex { _ = changes.remove(timer.listing.changeIndex) }
     }
 

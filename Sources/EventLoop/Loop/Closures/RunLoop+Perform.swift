@@ -66,13 +66,11 @@ extension RunLoop {
 
     /// Performs what is queued for the mode by `perform`, then the custom sources that were signaled before this pass got here. True
     /// when something was performed. When the run returns after a source, the walk ends with the first.
-    @inline(__always)
-    func performCustomSources(_ frame: RunFrame, _ mode: ModeState) -> Bool { /* DOES CALLOUT */
+    @inline(__always) func performCustomSources(_ frame: RunFrame, _ mode: ModeState) -> Bool { /* DOES CALLOUT */
         hasWork(.forSources) && performPending(frame, mode)
     }
 
-    @inline(never)
-    private func performPending(_ frame: RunFrame, _ mode: ModeState) -> Bool { /* DOES CALLOUT */
+    @inline(never) private func performPending(_ frame: RunFrame, _ mode: ModeState) -> Bool { /* DOES CALLOUT */
         takeAttention(mode)
         var isPerformed = false
         if owned.pending.contains(.performs) {
@@ -126,8 +124,7 @@ extension RunLoop {
         return isPerformed
     }
 
-    @inline(__always)
-    func perform(_ item: WorkItem, _ mode: ModeState) { /* DOES CALLOUT */
+    @inline(__always) func perform(_ item: WorkItem, _ mode: ModeState) { /* DOES CALLOUT */
         if let ticket = item.ticket {
             ticket.outer = owned.performing
             owned.performing = .passUnretained(ticket)
@@ -166,8 +163,7 @@ extension RunLoop {
     @discardableResult
     func performBlocks(in mode: ModeState) -> Bool { /* DOES CALLOUT */ hasWork(.forBlocks) && performQueuedBlocks(in: mode) }
 
-    @inline(never)
-    private func performQueuedBlocks(in mode: ModeState) -> Bool { /* DOES CALLOUT */
+    @inline(never) private func performQueuedBlocks(in mode: ModeState) -> Bool { /* DOES CALLOUT */
         takeAttention(mode)
         if owned.pending.contains(.jobs) { performJobs(in: mode) }
         guard owned.pending.contains(.blocks) else { return false }
@@ -196,8 +192,7 @@ extension RunLoop {
     }
 
     /// Adds the blocks for the common modes and those with a ticket, one at a time under the lock, which others wait for.
-    @inline(never)
-    private func takeMoreBlocks(_ mode: ModeState, _ batch: inout WorkQueue) {
+    @inline(never) private func takeMoreBlocks(_ mode: ModeState, _ batch: inout WorkQueue) {
         let isCommon = mode.isCommon.load(ordering: .acquiring)
         var plain = WorkQueue()
         let last = shared.withLock { shared -> UInt64 in

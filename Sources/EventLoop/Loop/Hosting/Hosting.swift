@@ -117,8 +117,7 @@ extension RunLoop {
     }
 
     /// False if the loop has ended. Otherwise the loop is hosted, and leaves the sleep in its host.
-    @inline(never)
-    func prepareUnusualRun(_ name: Mode) -> Bool {
+    @inline(never) func prepareUnusualRun(_ name: Mode) -> Bool {
         if hasEnded.load(ordering: .relaxed) { return false }
         if waker.untaken.union(owned.pending).contains(.observers) { takeObservers() }
         if owned.hosting.isStepping {
@@ -133,8 +132,7 @@ extension RunLoop {
     }
 
     /// A run of a hosted loop has ended. If the host sleeps next, the loop sleeps in it.
-    @inline(never)
-    func finishUnusualRun() { /* DOES CALLOUT */
+    @inline(never) func finishUnusualRun() { /* DOES CALLOUT */
         endObservedRun()
         if owned.hosting.isEmpty { return }
         owned.pending.formUnion(.recheckQueues)
@@ -146,8 +144,7 @@ extension RunLoop {
     }
 
     /// The owner has queued something, and is in no callout of the loop.
-    @inline(never)
-    func notifyBetweenSteps(_ bits: Attention) {
+    @inline(never) func notifyBetweenSteps(_ bits: Attention) {
         // With a manual clock, a wake-up keeps the clock from jumping before the step.
         guard owned.hosting.isBetweenSteps, runs.depth == 0, owned.hosting.modes.count == 1, time.manualClock == nil,
             let request = owned.hosting.modes[0].stepRequest
@@ -172,8 +169,7 @@ extension RunLoop {
 
     /// Makes the hosts' descriptors readable when there is something to do in their modes, now or later. Without `callsOut`, what is to be called
     /// is something to do.
-    @inline(never)
-    func sleepInHost(callsOut: Bool = true) { /* DOES CALLOUT, if `callsOut` */
+    @inline(never) func sleepInHost(callsOut: Bool = true) { /* DOES CALLOUT, if `callsOut` */
         // What is changed meanwhile is seen below.
         if owned.hosting.isMakingCallouts || owned.hosting.isEmpty { return }
         shared.preconditionOurs()

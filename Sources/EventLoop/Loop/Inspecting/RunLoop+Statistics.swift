@@ -66,15 +66,13 @@ struct Counters: ~Copyable, Sendable {
     let changedAt = Counter()
     private let polledAt = Counter()
 
-    @inline(__always)
-    borrowing func beginRunning() {
+    @inline(__always) borrowing func beginRunning() {
         let now = TickClock.ticks
         changedAt.set(now)
         polledAt.set(now)
     }
 
-    @inline(__always)
-    borrowing func endWaiting() {
+    @inline(__always) borrowing func endWaiting() {
         let now = TickClock.ticks
         ticksWaiting.add(TickClock.passed(changedAt.current, now))
         changedAt.set(now)
@@ -85,8 +83,7 @@ struct Counters: ~Copyable, Sendable {
     @inline(__always) borrowing func poll() { endStretch(TickClock.ticks) }
 
     /// A timer is called so many nanoseconds after its date.
-    @inline(__always)
-    borrowing func fireTimer(late nanoseconds: Int64) {
+    @inline(__always) borrowing func fireTimer(late nanoseconds: Int64) {
         timersFired.increment()
         let lateness = UInt64(max(0, min(nanoseconds, 1 << 62)))
         timerLateness.record(lateness)
@@ -94,8 +91,7 @@ struct Counters: ~Copyable, Sendable {
     }
 
     /// The owner is about to wait, or its outermost run has ended.
-    @inline(__always)
-    borrowing func endWork() {
+    @inline(__always) borrowing func endWork() {
         let now = TickClock.ticks
         let worked = TickClock.passed(changedAt.current, now)
         if worked > longestWork.current { longestWork.set(worked) }
@@ -104,8 +100,7 @@ struct Counters: ~Copyable, Sendable {
     }
 
     /// The stretches between two polls are the work between two sleeps, so that the time of a loop that never sleeps is counted, too.
-    @inline(__always)
-    private borrowing func endStretch(_ now: UInt64) {
+    @inline(__always) private borrowing func endStretch(_ now: UInt64) {
         let stretch = TickClock.passed(polledAt.current, now)
         ticksWorking.add(stretch)
         responseDelays.record(stretch)

@@ -5,8 +5,7 @@ internal import CPlatform
 
 enum LoopGlobals {
     /// Before the first use of anything that `hold` names. Thread-safe.
-    @inline(__always)
-    static func prepare() {
+    @inline(__always) static func prepare() {
         cplatform_hold_globals(Int32(CPLATFORM_GLOBALS_OF_LOOPS), { LoopGlobals.hold() }, { LoopGlobals.release(inChild: $0) })
     }
 

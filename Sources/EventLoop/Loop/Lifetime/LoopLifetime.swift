@@ -17,8 +17,7 @@ enum LoopLifetime {
     static var unsafeCurrent: RunLoop { Unmanaged<RunLoop>.fromOpaque(cplatform_current_loop()!).takeUnretainedValue() }
 
     /// The same, borrowed: it lives as long as its thread.
-    @inline(__always)
-    static func withCurrent<R>(_ body: (RunLoop) -> R) -> R {
+    @inline(__always) static func withCurrent<R>(_ body: (RunLoop) -> R) -> R {
         Borrowed<RunLoop>(at: cplatform_current_loop()!, keptBy: .thread).use(body)  // the caller knows that there is one
     }
 

@@ -87,13 +87,11 @@ extension RunLoop {
     // MARK: Notifying
 
     /// Notifies the observers of a mode. One test of a bit when there is none.
-    @inline(__always)
-    func notifyObservers(_ activity: Activity, in mode: ModeState) { /* DOES CALLOUT */
+    @inline(__always) func notifyObservers(_ activity: Activity, in mode: ModeState) { /* DOES CALLOUT */
         if mode.observed.intersects(activity) { callObservers(activity, in: mode) }
     }
 
-    @inline(never)
-    private func callObservers(_ activity: Activity, in mode: ModeState) { /* DOES CALLOUT */
+    @inline(never) private func callObservers(_ activity: Activity, in mode: ModeState) { /* DOES CALLOUT */
         // The last pass of the run is over; what follows belongs to the run.
         if activity == .exit { owned.observation?.use { $0.endPass(SpanMark(.pass, depth: runs.depth, modeIndex: mode.index)) } }
         let generation = removals.load(ordering: .acquiring)
@@ -119,8 +117,7 @@ extension RunLoop {
         endCall(of: observer)
     }
 
-    @inline(__always)
-    private func endCall(of observer: Observer) { /* DOES CALLOUT */
+    @inline(__always) private func endCall(of observer: Observer) { /* DOES CALLOUT */
         // An observer that does not repeat is invalid before its call ends: a loop that the handler has moved it to would call it again.
         let end = observer.repeats ? nil : observer.rundown.invalidate()
         observer.callingLoop.store(0, ordering: .releasing)

@@ -24,8 +24,7 @@ extension RunLoop {
     @inline(__always) var isObserved: Bool { owned.pending.contains(.observed) }
 
     /// The wishes of observers have changed.
-    @inline(never)
-    func takeObservers() {
+    @inline(never) func takeObservers() {
         owned.pending.subtract(.observers)
         guard let observation = observation.load() else { return }
         let isWanted = observation.takeWishes()
@@ -45,8 +44,7 @@ extension RunLoop {
         observation.beginWorking()
     }
 
-    @inline(never)
-    private func openRuns() {
+    @inline(never) private func openRuns() {
         guard let observation = observation.load() else { return }
         var depth = 0
         let ticks = TickClock.ticks
@@ -61,8 +59,7 @@ extension RunLoop {
         }
     }
 
-    @inline(__always)
-    func beginObservedPass(_ mode: ModeState) {
+    @inline(__always) func beginObservedPass(_ mode: ModeState) {
         guard let reference = owned.observation else { return }
         let mark = SpanMark(.pass, depth: runs.depth, modeIndex: mode.index)
         if reference.use({ $0.runsOpen }) < mark.depth { openRuns() }
@@ -83,8 +80,7 @@ extension RunLoop {
     }
 
     /// Step 7 of a loop that is observed.
-    @inline(never)
-    func sleepObserved(_ frame: RunFrame, _ mode: ModeState, until latest: Int64) -> Ready {
+    @inline(never) func sleepObserved(_ frame: RunFrame, _ mode: ModeState, until latest: Int64) -> Ready {
         let reference = owned.observation!  // the loop is observed
         let (waits, wakeUps, waited) = (counters.waits.current, counters.wakeUps.current, counters.ticksWaiting.current)
         reference.use { $0.endWorking() }
@@ -105,8 +101,7 @@ extension RunLoop {
     }
 
     /// Before a call: opens a span if somebody observes the loop. For a loop that nobody observes, a callout costs two tests of a bit.
-    @inline(__always)
-    func openSpan(_ mode: ModeState, _ item: @autoclosure () -> CalloutItem) -> OpenCalloutSpan? {
+    @inline(__always) func openSpan(_ mode: ModeState, _ item: @autoclosure () -> CalloutItem) -> OpenCalloutSpan? {
         isObserved ? openCallout(item(), mode) : nil
     }
 
@@ -120,8 +115,7 @@ extension RunLoop {
     @inline(__always)
     func closeSpan(_ span: OpenCalloutSpan?, isCalled: Bool = true) { if let span { closeCallout(span, isCalled: isCalled) } }
 
-    @inline(never)
-    func openCallout(_ item: CalloutItem, _ mode: ModeState) -> OpenCalloutSpan? {
+    @inline(never) func openCallout(_ item: CalloutItem, _ mode: ModeState) -> OpenCalloutSpan? {
         guard let reference = owned.observation else { return nil }
         let mark = SpanMark(item.kind, depth: runs.depth, modeIndex: mode.index, site: item.site?.word ?? 0, flow: item.flow)
         if reference.use({ $0.runsOpen }) < mark.depth { openRuns() }
@@ -135,8 +129,7 @@ extension RunLoop {
         }
     }
 
-    @inline(never)
-    func closeCallout(_ span: OpenCalloutSpan, isCalled: Bool) {
+    @inline(never) func closeCallout(_ span: OpenCalloutSpan, isCalled: Bool) {
         // The callout may have ended the observation and begun another one.
         if span.adoption != owned.observationCount { return }
         owned.observation?.use {

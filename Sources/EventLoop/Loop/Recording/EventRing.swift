@@ -25,8 +25,7 @@ final class EventRing: @unchecked Sendable {
     // MARK: The owner
 
     /// Records a span that is over.
-    @inline(__always)
-    func record(_ span: OpenSpans.Entry, until end: UInt64) {
+    @inline(__always) func record(_ span: OpenSpans.Entry, until end: UInt64) {
         let start = span.startTicks
         let label = span.hasLabel ? position(of: span.label) : 0
         append(start, TickClock.passed(start, end), span.mark, span.site, span.flow, label)
@@ -58,8 +57,7 @@ final class EventRing: @unchecked Sendable {
     }
 
     /// The position of a label in the ring of labels, plus one. A label that is there still is not written again.
-    @inline(never)
-    private func position(of label: UnsafeMutablePointer<Atomic<UInt64>>) -> UInt64 {
+    @inline(never) private func position(of label: UnsafeMutablePointer<Atomic<UInt64>>) -> UInt64 {
         let count = LabelWords.used(label[0].load(ordering: .relaxed))
         var hash: UInt64 = 0
         for index in 0..<count { hash = (hash ^ label[index].load(ordering: .relaxed)) &* 0x9E37_79B9_7F4A_7C15 }
@@ -144,22 +142,19 @@ private struct WordRing: ~Copyable, @unchecked Sendable {
     /// How many entries were written, with those that were written over.
     var written: UInt64 { begun.current }
 
-    @inline(__always)
-    borrowing func begin() -> Words {
+    @inline(__always) borrowing func begin() -> Words {
         begun.increment()
         atomicMemoryFence(ordering: .releasing)
         return words + Int(truncatingIfNeeded: next.current)
     }
 
-    @inline(__always)
-    borrowing func end() {
+    @inline(__always) borrowing func end() {
         done.store(begun.current, ordering: .releasing)
         let position = next.current &+ UInt64(truncatingIfNeeded: width)
         next.set(position == UInt64(truncatingIfNeeded: entries &* width) ? 0 : position)
     }
 
-    @inline(__always)
-    borrowing func word(_ number: UInt64, _ index: Int) -> UInt64 {
+    @inline(__always) borrowing func word(_ number: UInt64, _ index: Int) -> UInt64 {
         words[Int(number % UInt64(entries)) * width + index].load(ordering: .relaxed)
     }
 

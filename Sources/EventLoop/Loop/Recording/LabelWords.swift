@@ -11,8 +11,7 @@ enum LabelWords {
     @inline(__always) static func used(_ header: UInt64) -> Int { 1 + (Int(header & 0xFFFF) + 7) / 8 }
 
     /// Writes a label. A bit in the header distinguishes an empty label from no label.
-    @inline(never)
-    static func write(_ label: String, to words: UnsafeMutablePointer<Atomic<UInt64>>) {
+    @inline(never) static func write(_ label: String, to words: UnsafeMutablePointer<Atomic<UInt64>>) {
         var label = label
         label.withUTF8 { bytes in
             var count = bytes.count

@@ -65,8 +65,7 @@ final class Observation: @unchecked Sendable {
     }
 
     /// The thread begins to work. It stores `isWorking` before it loads `alarm`; the watchdog stores `alarm` before it loads `isWorking`.
-    @inline(__always)
-    func beginWorking() {
+    @inline(__always) func beginWorking() {
         if !isWatchAdopted.load(ordering: .relaxed) { return }
         isWorking.store(true, ordering: .sequentiallyConsistent)
         if alarm.load(ordering: .sequentiallyConsistent) { ringAlarm() }
@@ -77,8 +76,7 @@ final class Observation: @unchecked Sendable {
     @inline(never) private func ringAlarm() { if alarm.exchange(false, ordering: .sequentiallyConsistent) { cplatform_ring_alarm() } }
 
     /// Closes the innermost span, and records it.
-    @inline(__always)
-    func close(at end: UInt64) {
+    @inline(__always) func close(at end: UInt64) {
         let span = spans.top
         owned.lastEnd = end
         if let reference = owned.ringReference { reference.use { $0.record(span, until: end) } }
@@ -90,8 +88,7 @@ final class Observation: @unchecked Sendable {
     @inline(__always) var runsOpen: Int { spans.depth == 0 ? 0 : SpanMark.depth(of: spans.top.mark) }
 
     /// A pass begins, and the pass before it ends.
-    @inline(__always)
-    func beginPass(_ mark: SpanMark) {
+    @inline(__always) func beginPass(_ mark: SpanMark) {
         if spans.depth > 0 && spans.top.mark == mark.word {
             // The new pass begins where the last span ended, which saves reading the clock.
             let ticks = owned.lastEnd > spans.top.startTicks ? owned.lastEnd : TickClock.ticks
@@ -104,8 +101,7 @@ final class Observation: @unchecked Sendable {
     /// Closes a pass, if it is in progress.
     func endPass(_ mark: SpanMark) { if spans.depth > 0 && spans.top.mark == mark.word { close(at: TickClock.ticks) } }
 
-    @inline(__always)
-    func recordSleep(_ mark: SpanMark, from start: UInt64, until end: UInt64) {
+    @inline(__always) func recordSleep(_ mark: SpanMark, from start: UInt64, until end: UInt64) {
         owned.lastEnd = end
         owned.ringReference?.use { $0.record(mark, from: start, until: end) }
     }

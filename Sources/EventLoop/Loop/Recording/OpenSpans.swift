@@ -18,8 +18,7 @@ struct SpanMark {
     }
 
     /// Kind, depth and mode in one word.
-    @inline(__always)
-    var word: UInt64 {
+    @inline(__always) var word: UInt64 {
         UInt64(kind.code) | UInt64(truncatingIfNeeded: min(depth, 0xFF_FFFF)) << 8 | UInt64(UInt32(truncatingIfNeeded: modeIndex)) << 32
     }
 
@@ -64,8 +63,7 @@ struct OpenSpans: ~Copyable, @unchecked Sendable {
     @inline(__always) var depth: Int { depthWord.load(ordering: .relaxed) }
 
     /// Opens a span. False if there are too many.
-    @inline(__always)
-    borrowing func push(_ mark: SpanMark, label: String? = nil, at ticks: UInt64) -> Bool {
+    @inline(__always) borrowing func push(_ mark: SpanMark, label: String? = nil, at ticks: UInt64) -> Bool {
         let depth = depth
         if depth == Self.capacity { return false }
         let entry = words + depth &* Field.count
@@ -83,8 +81,7 @@ struct OpenSpans: ~Copyable, @unchecked Sendable {
     }
 
     /// Replaces the innermost span by one of the same mark that begins at `ticks`. The span has no label.
-    @inline(__always)
-    borrowing func restart(at ticks: UInt64) {
+    @inline(__always) borrowing func restart(at ticks: UInt64) {
         let entry = words + (depth &- 1) &* Field.count
         entry[Field.serial].store(0, ordering: .relaxed)
         atomicMemoryFence(ordering: .releasing)
@@ -104,8 +101,7 @@ struct OpenSpans: ~Copyable, @unchecked Sendable {
         entry[Field.serial].store(nextSerial(), ordering: .releasing)
     }
 
-    @inline(__always)
-    private borrowing func nextSerial() -> UInt64 {
+    @inline(__always) private borrowing func nextSerial() -> UInt64 {
         lastSerial.increment()
         return lastSerial.current
     }

@@ -114,8 +114,7 @@ enum FlowKey {
 
 extension RunLoop.Source {
     /// Records that the caller has made the source ready in all of its loops.
-    @inline(never)
-    func recordPost(at ticks: UInt64) {
+    @inline(never) func recordPost(at ticks: UInt64) {
         _ = state.withLockIfOwn { state in
             state.forEachMembership { RecordedPosts.record(to: $0.loop.id, FlowKey.source(self), at: ticks) }
         }
@@ -127,8 +126,7 @@ enum RecordedPosts {
     /// When the caller posts, in ticks; zero if nobody records. Call it before the post: its receiver may be faster than the caller.
     @inline(__always) static var present: UInt64 { cplatform_recordings() == 0 ? 0 : TickClock.ticks }
 
-    @inline(never)
-    static func record(to target: UInt64, _ flow: UInt64, at ticks: UInt64) {
+    @inline(never) static func record(to target: UInt64, _ flow: UInt64, at ticks: UInt64) {
         guard LoopID.current != 0 else { return }
         LoopLifetime.withCurrent { loop in
             loop.owned.observation?.use { observation in observation.ringReference?.use { $0.recordPost(to: target, flow, at: ticks) } }

@@ -29,8 +29,7 @@ final class SlowestCallouts: @unchecked Sendable {
 
     // MARK: The owner
 
-    @inline(never)
-    func note(_ span: OpenSpans.Entry, until end: UInt64) {
+    @inline(never) func note(_ span: OpenSpans.Entry, until end: UInt64) {
         let code = UInt8(truncatingIfNeeded: span.mark)
         if !RunLoop.Recording.Kind.isCallout(code: code) { return }
         let duration = TickClock.passed(span.startTicks, end)
@@ -49,8 +48,7 @@ final class SlowestCallouts: @unchecked Sendable {
         if duration > words[shortest].duration.current { replace(shortest, key, span, duration, count: 1) }
     }
 
-    @inline(never)
-    private func replace(_ index: Int, _ key: UInt64, _ span: OpenSpans.Entry, _ duration: UInt64, count newCount: UInt64) {
+    @inline(never) private func replace(_ index: Int, _ key: UInt64, _ span: OpenSpans.Entry, _ duration: UInt64, count newCount: UInt64) {
         let kind = RunLoop.Recording.Kind(code: UInt8(truncatingIfNeeded: span.mark))
         let text = CalloutItem(kind: kind, site: CreationSite(word: span.site), label: LabelWords.read(span.label))
         texts.withLock { texts in

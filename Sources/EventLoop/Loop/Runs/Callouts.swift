@@ -4,8 +4,7 @@ extension RunLoop {
     @inline(never) func callOutToCustomSource(_ source: CustomSource) { source.callPerform() }
 
     /// A descriptor, a signal, a process, a socket: what the kernel watches.
-    @inline(never)
-    func callOutToWatchedSource(_ core: SourceCorePointer, _ ready: Readiness) -> Bool {
+    @inline(never) func callOutToWatchedSource(_ core: SourceCorePointer, _ ready: Readiness) -> Bool {
         if core.pointee.traits.contains(.isDescriptorSource) { return DescriptorSource.serve(core, ready) }
         return Source.borrowed(core).use { $0.serve(ready) }
     }
@@ -20,8 +19,7 @@ extension RunLoop {
     /// On the loop's thread, or on the one that acts for it after its end. A job that came by preference runs as code of the loop, without isolation
     /// (decision 42). A job of an actor runs isolated only: given a preference that its task does not have, the runtime would send it through the
     /// queue again at every `await` that returns to the actor.
-    @inline(never)
-    func callOutToJob(_ job: QueuedJob) {
+    @inline(never) func callOutToJob(_ job: QueuedJob) {
         if job.isPreference {
             job.job.runSynchronously(on: asUnownedTaskExecutor())
         } else {

@@ -16,8 +16,7 @@ extension RunLoop {
         return true
     }
 
-    @inline(never)
-    func callPassEndListeners() { /* DOES CALLOUT */
+    @inline(never) func callPassEndListeners() { /* DOES CALLOUT */
         owned.pending.subtract(.passEnd)
         // One at a time, so that a nested run calls those that are left. Ends: a listener asks again only when a task has written again, and no
         // task runs here.

@@ -44,8 +44,7 @@ final class RunFrame: Sendable {
     var mode: ModeState! { owned.modeReference?.object }
 
     /// Sets the run's parameters. `limit` is in the loop's time; `.min` means one pass, `.max` no limit.
-    @inline(__always)
-    func prepare(_ mode: ModeState, limit: Int64, pollsOnly: Bool, returnsAfterSource: Bool) {
+    @inline(__always) func prepare(_ mode: ModeState, limit: Int64, pollsOnly: Bool, returnsAfterSource: Bool) {
         owned.modeReference = Borrowed(mode, keptBy: .loop)
         modeIndex.store(mode.index, ordering: .releasing)
         owned.limit = limit
@@ -64,8 +63,7 @@ final class RunFrame: Sendable {
     // MARK: Stops. `RunStack` says which frame a stop is for.
 
     /// The run begins: from here on it takes stops.
-    @inline(__always)
-    func begin(inMode index: Int) {
+    @inline(__always) func begin(inMode index: Int) {
         modeIndex.store(index, ordering: .relaxed)
         stopWord.store(StopWord.running, ordering: .releasing)
     }
@@ -86,8 +84,7 @@ final class RunFrame: Sendable {
     }
 
     /// Takes the stop, sticky or not, if there is one. The owner only.
-    @inline(__always)
-    func takeStop() -> Bool {
+    @inline(__always) func takeStop() -> Bool {
         if stopWord.load(ordering: .sequentiallyConsistent) == StopWord.running { return false }
         return stopWord.exchange(StopWord.running, ordering: .sequentiallyConsistent) != StopWord.running
     }
@@ -110,8 +107,7 @@ struct PassBatch<Item> {
     @inline(__always) mutating func fill(_ body: (inout ContiguousArray<Item>) -> Void) { body(&items) }
 
     /// The next item, borrowed: the batch keeps it until it is emptied. Call it while `hasRest`.
-    @inline(__always)
-    mutating func takeNext() -> Borrowed<Item> where Item: AnyObject {
+    @inline(__always) mutating func takeNext() -> Borrowed<Item> where Item: AnyObject {
         let item = Borrowed(items[next], keptBy: .batch)
         next += 1
         return item
@@ -122,8 +118,7 @@ struct PassBatch<Item> {
 
     /// Takes out an item, in order to empty the batch; nil when it is empty. The caller releases the item, because the last reference to what
     /// it holds may be here, and a deinit of the user's may run the loop.
-    @inline(__always)
-    mutating func popLast() -> Item? {
+    @inline(__always) mutating func popLast() -> Item? {
         let item = items.popLast()
         if item == nil { next = 0 }
         return item

@@ -53,8 +53,7 @@ extension RunLoop {
 
     /// Pushes the frame of a run; nil if the loop has ended. From here on the run takes stops, so this comes before all that the run prepares: a
     /// stop that comes earlier finds no run, and is forgotten.
-    @inline(__always)
-    private func beginRun(_ name: Mode, _ call: StaticString) -> (pushed: Borrowed<RunFrame>, outer: SuspendedRun)? {
+    @inline(__always) private func beginRun(_ name: Mode, _ call: StaticString) -> (pushed: Borrowed<RunFrame>, outer: SuspendedRun)? {
         preconditionOnLoop(call)
         if runsAreUnusual.load(ordering: .relaxed), !prepareUnusualRun(name) { return nil }
         let depth = runs.depth
@@ -78,8 +77,7 @@ extension RunLoop {
         return result
     }
 
-    @inline(__always)
-    private func runIfNotEmpty(_ frame: RunFrame, _ name: Mode, _ limit: Int64, _ returnsAfterSource: Bool) -> RunResult
+    @inline(__always) private func runIfNotEmpty(_ frame: RunFrame, _ name: Mode, _ limit: Int64, _ returnsAfterSource: Bool) -> RunResult
     { /* DOES CALLOUT */
         // The stop that was kept for the next run is not for a run that is refused: no loop runs in `.common`.
         if runs.depth == 1 && runs.hasPendingStop && name != .common && runs.takePendingStop() || runs.isTerminating { return .stopped }
@@ -91,15 +89,13 @@ extension RunLoop {
     }
 
     /// Makes the last callouts of what other threads have ended, as the end of a pass does, for a run that makes no pass.
-    @inline(never)
-    private func finishEndsWithoutPass() { /* DOES CALLOUT */
+    @inline(never) private func finishEndsWithoutPass() { /* DOES CALLOUT */
         guard hasPendingWork || !owned.ended.isEmpty else { return }
         applyChanges()
         finishItems()
     }
 
-    @inline(__always)
-    private func runMode(_ frame: RunFrame, _ mode: ModeState, _ limit: Int64, _ returnsAfterSource: Bool) -> RunResult
+    @inline(__always) private func runMode(_ frame: RunFrame, _ mode: ModeState, _ limit: Int64, _ returnsAfterSource: Bool) -> RunResult
     { /* DOES CALLOUT */
         if isEmpty(mode) {
             finishEndsWithoutPass()
@@ -126,8 +122,7 @@ extension RunLoop {
     @inline(__always) func modeToRun(_ name: Mode) -> Borrowed<ModeState>? { modeTable.referenceAmongFirst(name) ?? modeUnderLock(name) }
 
     /// A common mode that nobody has added anything to has what was queued for all common modes.
-    @inline(never)
-    private func modeUnderLock(_ name: Mode) -> Borrowed<ModeState>? {
+    @inline(never) private func modeUnderLock(_ name: Mode) -> Borrowed<ModeState>? {
         if name == .common { return nil }
         return shared.withLock { shared in
             if let mode = shared.modes.referenceLocked(name) { return mode }
@@ -159,21 +154,18 @@ extension RunLoop {
         return (wasWoken: owned.pending.contains(.wake), isInWait: isInWait)
     }
 
-    @inline(never)
-    private func returnUnserved(of outer: RunFrame) {
+    @inline(never) private func returnUnserved(of outer: RunFrame) {
         if outer.owned.signals.hasRest { requeue(outer.owned.signals.rest, in: outer.mode) }
         if outer.owned.timers.hasRest { for timer in outer.owned.timers.rest { putBack(timer) } }
     }
 
     /// Handles the bits that others have set, and drops wake-ups that came before the pass: it checks everything anyway.
-    @inline(__always)
-    func beginPass(_ mode: ModeState) { /* DOES CALLOUT */
+    @inline(__always) func beginPass(_ mode: ModeState) { /* DOES CALLOUT */
         counters.passes.increment()
         if hasWork(.forPass) { beginPassWithPendingWork(mode) }
     }
 
-    @inline(never)
-    private func beginPassWithPendingWork(_ mode: ModeState) { /* DOES CALLOUT */
+    @inline(never) private func beginPassWithPendingWork(_ mode: ModeState) { /* DOES CALLOUT */
         takeAttention(mode)
         owned.pending.subtract(.wake)
         if isObserved { beginObservedPass(mode) }
@@ -183,8 +175,7 @@ extension RunLoop {
     /// Whether nothing in `mode` could ever happen. Observers never count.
     @inline(__always) func isEmpty(_ mode: ModeState) -> Bool { mode.population <= 0 && isEmptySlowly(mode) }
 
-    @inline(never)
-    private func isEmptySlowly(_ mode: ModeState) -> Bool {
+    @inline(never) private func isEmptySlowly(_ mode: ModeState) -> Bool {
         if mode.population > 0 || !mode.performing.isEmpty { return false }
         if mode.isCommon.load(ordering: .acquiring) && hasSomethingForCommonModes { return false }
         return !(mode.owned.poller?.hasForeignEvents ?? false)

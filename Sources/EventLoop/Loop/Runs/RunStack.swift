@@ -26,8 +26,7 @@ struct RunStack: ~Copyable, Sendable {
     @inline(__always) var depth: Int { depthWord.load(ordering: .acquiring) }
 
     /// The index of the innermost run's mode, or -1.
-    @inline(__always)
-    var modeIndex: Int {
+    @inline(__always) var modeIndex: Int {
         guard let pointer = UnsafeRawPointer(bitPattern: innermost.load(ordering: .acquiring)) else { return -1 }
         return Borrowed<RunFrame>(at: pointer, keptBy: .loop).use { $0.modeIndex.load(ordering: .acquiring) }
     }
@@ -61,8 +60,7 @@ struct RunStack: ~Copyable, Sendable {
 
     // MARK: The owner
 
-    @inline(__always)
-    borrowing func pushOutermost() -> Borrowed<RunFrame> {
+    @inline(__always) borrowing func pushOutermost() -> Borrowed<RunFrame> {
         // First, so that a thread that finds the frame innermost finds it running.
         outermost.begin(inMode: -1)
         let frame = Borrowed(outermost, keptBy: .loop)
@@ -73,8 +71,7 @@ struct RunStack: ~Copyable, Sendable {
     }
 
     /// Begins a run inside the innermost one, which has the depth `depth`.
-    @inline(__always)
-    borrowing func pushNested(in depth: Int) -> Borrowed<RunFrame> {
+    @inline(__always) borrowing func pushNested(in depth: Int) -> Borrowed<RunFrame> {
         let frame = innermostFrame.use { $0.inner() }
         // The current mode is that of the outer run until this one has its own.
         let outerMode = modeIndex
@@ -85,8 +82,7 @@ struct RunStack: ~Copyable, Sendable {
     }
 
     /// Ends the innermost run. True if it leaves a sticky stop: see `RunFrame.end`.
-    @inline(__always)
-    borrowing func pop(_ frame: RunFrame) -> Bool {
+    @inline(__always) borrowing func pop(_ frame: RunFrame) -> Bool {
         depthWord.store(depthWord.load(ordering: .relaxed) - 1, ordering: .releasing)
         innermost.store(frame.outer.map { UInt(bitPattern: $0.address) } ?? 0, ordering: .releasing)
         return frame.end()
@@ -116,8 +112,7 @@ struct RunStack: ~Copyable, Sendable {
     }
 
     /// The frame of the innermost run; there must be one.
-    @inline(__always)
-    var innermostFrame: Borrowed<RunFrame> {
+    @inline(__always) var innermostFrame: Borrowed<RunFrame> {
         Borrowed(at: UnsafeRawPointer(bitPattern: innermost.load(ordering: .relaxed))!, keptBy: .loop)  // a run is in progress
     }
 }
@@ -131,8 +126,7 @@ struct ModeHistory {
 
     /// A run of a mode begins, or the owner looks for work of a hosted mode before it sleeps in the host; -1 if it looks for several modes, one after
     /// another. True if it may have dropped bits that were set for that mode.
-    @inline(__always)
-    mutating func turn(to index: Int, isNested: Bool) -> Bool {
+    @inline(__always) mutating func turn(to index: Int, isNested: Bool) -> Bool {
         if !isNested && lastIndex == index { return false }
         lastIndex = isNested ? -1 : index
         phase &+= 1

@@ -3,8 +3,7 @@
 extension RunLoop {
     /// Handles the kind whose turn it is among those that are ready (rule 1.19). True when a source was handled. A kind that is not handled stays
     /// ready, and the next pass finds it without sleeping.
-    @inline(__always)
-    func handleReady(_ ready: Ready, _ frame: RunFrame, _ mode: ModeState) -> Bool { /* DOES CALLOUT */
+    @inline(__always) func handleReady(_ ready: Ready, _ frame: RunFrame, _ mode: ModeState) -> Bool { /* DOES CALLOUT */
         if ready == .descriptors && mode.owned.timers.isEmpty && !owned.pending.hasEvents {
             mode.owned.lastServed = .descriptors
             return mode.owned.pollerReference!.use { serveDescriptors(frame, mode, $0) }  // it has collected something
@@ -13,8 +12,7 @@ extension RunLoop {
         return handleInTurn(ready, frame, mode)
     }
 
-    @inline(never)
-    private func handleInTurn(_ ready: Ready, _ frame: RunFrame, _ mode: ModeState) -> Bool { /* DOES CALLOUT */
+    @inline(never) private func handleInTurn(_ ready: Ready, _ frame: RunFrame, _ mode: ModeState) -> Bool { /* DOES CALLOUT */
         let servedForeign = ready.contains(.foreign)
         if servedForeign { counters.sourcesHandled.increment() }
         let dueBy = mode.owned.timers.isEmpty ? nil : now().nanoseconds

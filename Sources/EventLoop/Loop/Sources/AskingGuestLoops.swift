@@ -4,8 +4,7 @@ import Synchronization
 
 extension RunLoop {
     /// Step 5 in a mode with guest loops.
-    @inline(never)
-    func findReadyBesideGuestLoops(_ mode: ModeState) -> Ready { /* DOES CALLOUT */
+    @inline(never) func findReadyBesideGuestLoops(_ mode: ModeState) -> Ready { /* DOES CALLOUT */
         // The host has slept until the instant that a guest gave, so that guest is due.
         let due = mode.owned.hasSleptInHost ? dueGuestLoops(mode) : []
         mode.owned.hasSleptInHost = false
@@ -15,8 +14,7 @@ extension RunLoop {
     }
 
     /// Step 7 in a mode with guest loops.
-    @inline(never)
-    func sleepBesideGuestLoops(_ frame: RunFrame, _ mode: ModeState) -> Ready { /* DOES CALLOUT */
+    @inline(never) func sleepBesideGuestLoops(_ frame: RunFrame, _ mode: ModeState) -> Ready { /* DOES CALLOUT */
         // Before the guests are asked: what is called may change what they want.
         if owned.pending.contains(.passEnd) { callPassEndListeners() }
         prepareGuestLoops(mode)

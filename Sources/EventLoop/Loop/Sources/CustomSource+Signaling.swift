@@ -26,8 +26,7 @@ extension RunLoop.CustomSource {
 }
 
 extension RunLoop {
-    @inline(__always)
-    fileprivate func enqueueSignal(_ membership: SourceMembership) {
+    @inline(__always) fileprivate func enqueueSignal(_ membership: SourceMembership) {
         shared.withLockIfOwn { _ in
             if membership.locked.isDead { return }
             // Not a closure for all modes: it would retain what it captures, and the set of modes.
@@ -41,8 +40,7 @@ extension RunLoop {
         waker.mark(.signals)
     }
 
-    @inline(never)
-    private func enqueueSignalInHighModesLocked(_ membership: SourceMembership) {
+    @inline(never) private func enqueueSignalInHighModesLocked(_ membership: SourceMembership) {
         membership.locked.modes.forEachHigh { modeTable.reference($0).use { $0.enqueueSignalLocked(of: membership) } }
     }
 
@@ -54,8 +52,7 @@ extension RunLoop {
 }
 
 extension ModeState {
-    @inline(__always)
-    func enqueueSignalLocked(of membership: SourceMembership) {
+    @inline(__always) func enqueueSignalLocked(of membership: SourceMembership) {
         locked.signaled.add(membership, inMode: index)
         countQueueingLocked()
     }

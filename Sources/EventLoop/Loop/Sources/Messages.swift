@@ -31,8 +31,7 @@ extension RunLoop {
     }
 
     /// For step 5: carries out what other threads did, and says whether a port of the mode has messages.
-    @inline(never)
-    func findMessages(_ mode: ModeState) -> Bool {
+    @inline(never) func findMessages(_ mode: ModeState) -> Bool {
         carryOutPendingChanges(mode)
         guard owned.pending.contains(.messages) else { return false }
         return shared.withLock { _ in mode.locked.messaged.hasMessage }
@@ -40,8 +39,7 @@ extension RunLoop {
 }
 
 extension ModeState {
-    @inline(__always)
-    func enqueueMessagesLocked(of membership: SourceMembership) {
+    @inline(__always) func enqueueMessagesLocked(of membership: SourceMembership) {
         locked.messaged.add(membership, inMode: index)
         countQueueingLocked()
     }

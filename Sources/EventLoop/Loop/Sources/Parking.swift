@@ -6,8 +6,7 @@ extension RunLoop {
 
     /// Counts a serving of a source that is on several bases, and drops what the others have collected for it: the call that follows
     /// serves that too.
-    @inline(never)
-    func countServing(_ membership: SourceMembership) {
+    @inline(never) func countServing(_ membership: SourceMembership) {
         // An edge, or an only shot, is kept for the run that collected it, and a nested run of another mode may be quicker.
         membership.forEachRegistration { registration in registration.poller.use { $0.forgetReadiness(of: registration) } }
         let phase = owned.modeHistory.phase
@@ -35,8 +34,7 @@ extension RunLoop {
         return isRunning
     }
 
-    @inline(never)
-    func unpark(_ mode: ModeState) { /* DOES CALLOUT */
+    @inline(never) func unpark(_ mode: ModeState) { /* DOES CALLOUT */
         let parked = mode.owned.parked.values.map { $0.object }
         mode.owned.parked = [:]
         for membership in parked { membership.owned.parkedModes.remove(mode.index) }

@@ -20,7 +20,7 @@ extension RunLoop {
         guard source.rundown.enter() else { return false }
         var isAdded = false
         if source.callsOutWhenJoining {
-            CallInProgress.call { isAdded = join(source, mode) } then: { source.endUse() }
+            CallInProgress.call({ isAdded = join(source, mode) }, then: { source.endUse() })
         } else {
             isAdded = join(source, mode)
             source.endUse()
@@ -29,8 +29,7 @@ extension RunLoop {
     }
 
     /// The caller holds the source.
-    @inline(__always)
-    private func join(_ source: Source, _ mode: Mode) -> Bool { /* DOES CALLOUT */
+    @inline(__always) private func join(_ source: Source, _ mode: Mode) -> Bool { /* DOES CALLOUT */
         while true {  // ends: each iteration means that another thread has ended the membership meanwhile
             guard let membership = source.membership(joining: self) else { return false }
             let mayApply = mayApplyAtOnce(source)
@@ -58,7 +57,7 @@ extension RunLoop {
         // Held until the callouts have returned. The thread that invalidated a source is taking it out of every mode.
         guard source.rundown.enter() else { return }
         if source.callsOutWhenLeaving {
-            CallInProgress.call { leave(source, mode) } then: { source.endUse() }
+            CallInProgress.call({ leave(source, mode) }, then: { source.endUse() })
         } else {
             leave(source, mode)
             source.endUse()
@@ -66,8 +65,7 @@ extension RunLoop {
     }
 
     /// The caller holds the source.
-    @inline(__always)
-    private func leave(_ source: Source, _ mode: Mode) { /* DOES CALLOUT */
+    @inline(__always) private func leave(_ source: Source, _ mode: Mode) { /* DOES CALLOUT */
         guard let membership = source.existingMembership(of: self) else { return }
         let way = wayOut(of: source, isAwaited: false)
         afterLeaving(membership, leaveMarked { $0.leave(membership, mode, way) })
@@ -171,8 +169,7 @@ extension RunLoop {
         }
     }
 
-    @inline(__always)
-    private func finishLeaving(_ membership: SourceMembership, _ departure: LoopShared.Departure) { /* DOES CALLOUT */
+    @inline(__always) private func finishLeaving(_ membership: SourceMembership, _ departure: LoopShared.Departure) { /* DOES CALLOUT */
         let (lost, isDead) = (departure.lost, departure.isDead)
         if isDead { membership.source.forget(membership) }
         if departure.isQueued {

@@ -8,8 +8,7 @@ import Synchronization
 extension RunLoop {
     // MARK: Descriptors, and whatever else the kernel watches (step 9)
 
-    @inline(never)
-    func serveDescriptors(_ frame: RunFrame, _ mode: ModeState, _ poller: Poller) -> Bool { /* DOES CALLOUT */
+    @inline(never) func serveDescriptors(_ frame: RunFrame, _ mode: ModeState, _ poller: Poller) -> Bool { /* DOES CALLOUT */
         let generation = removals.load(ordering: .acquiring)
         // Carries out earlier removals, so that their sources are unregistered. A later removal changes the generation.
         if hasWork(.forSteps) { carryOutPendingChanges(mode) }
@@ -36,21 +35,18 @@ extension RunLoop {
     }
 
     /// Whether the source of a registration, which the loop has claimed, is still in the mode. If it is, its handler is called.
-    @inline(__always)
-    private func isToServe(_ registration: RegistrationPointer, _ mode: ModeState, since generation: UInt64) -> Bool {
+    @inline(__always) private func isToServe(_ registration: RegistrationPointer, _ mode: ModeState, since generation: UInt64) -> Bool {
         guard removals.load(ordering: .acquiring) == generation || isMember(registration.owner, of: mode) else { return false }
         if !registration.isOwnAndOnly { countServing(registration) }
         return true
     }
 
-    @inline(never)
-    private func countServing(_ registration: RegistrationPointer) {
+    @inline(never) private func countServing(_ registration: RegistrationPointer) {
         if registration.pointee.isInSeveralBases { countServing(registration.owner) }
     }
 
     /// `isToServe` is asked after the claim.
-    @inline(__always)
-    func serve(
+    @inline(__always) func serve(
         _ core: SourceCorePointer, _ membership: @autoclosure () -> SourceMembership, _ readiness: Readiness, _ mode: ModeState,
         isToServe: @autoclosure () -> Bool
     ) -> Bool { /* DOES CALLOUT */
@@ -79,8 +75,7 @@ extension RunLoop {
         return isHandled
     }
 
-    @inline(never)
-    private func waitToServe(_ membership: SourceMembership, _ readiness: Readiness, _ mode: ModeState) -> Bool {
+    @inline(never) private func waitToServe(_ membership: SourceMembership, _ readiness: Readiness, _ mode: ModeState) -> Bool {
         let registration = membership.registration(inMode: mode.index)
         // Before the wait, which may be over before this returns.
         if let registration, registration.pointee.watch.isOfReportsThatVanish { registration.pointee.kept = readiness }
@@ -93,8 +88,7 @@ extension RunLoop {
 
     /// Performs the custom sources that were signaled before the pass got here. With the first, if the run returns after a source, the walk
     /// ends. True if one was performed. The owner has taken `.signals`.
-    @inline(__always)
-    func performSignaled(_ frame: RunFrame, _ mode: ModeState) -> Bool { /* DOES CALLOUT */
+    @inline(__always) func performSignaled(_ frame: RunFrame, _ mode: ModeState) -> Bool { /* DOES CALLOUT */
         let generation = removals.load(ordering: .acquiring)
         owned.pending.subtract(.signals)
         _ = shared.lockValue()
@@ -108,8 +102,7 @@ extension RunLoop {
     }
 
     /// The same if there are several, or none, or if there is something to do before. `single` was taken, and is released here.
-    @inline(never)
-    private func performSignals(
+    @inline(never) private func performSignals(
         beginningWith single: Unmanaged<SourceMembership>?, _ frame: RunFrame, _ mode: ModeState, _ generation: UInt64
     ) -> Bool { /* DOES CALLOUT */
         if let single {
@@ -133,8 +126,7 @@ extension RunLoop {
     }
 
     /// Whether a source that an earlier one of the walk has taken out of its last mode is in the mode again, by another membership.
-    @inline(never)
-    private func isBack(_ source: Source, in mode: ModeState) -> Bool {
+    @inline(never) private func isBack(_ source: Source, in mode: ModeState) -> Bool {
         source.existingMembership(of: self).map { isMember($0, of: mode) } ?? false
     }
 
@@ -171,8 +163,7 @@ extension RunLoop {
     // MARK: Ports (step 9)
 
     /// Delivers what the ports of the mode have (rules 16.3 and 16.5). True if a message was delivered.
-    @inline(never)
-    func serveMessages(_ frame: RunFrame, _ mode: ModeState) -> Bool { /* DOES CALLOUT */
+    @inline(never) func serveMessages(_ frame: RunFrame, _ mode: ModeState) -> Bool { /* DOES CALLOUT */
         // A removal before this takes the port out of the list; a later one changes the generation.
         let generation = removals.load(ordering: .acquiring)
         if hasPendingWork { carryOutPendingChanges(mode) }
@@ -220,8 +211,7 @@ extension RunLoop {
 
     /// Another thread is in the handler. The port leaves this loop's lists until that call has returned, and only then does the loop
     /// join the waiters: the other way round it could be notified in between.
-    @inline(never)
-    private func waitForMessages(of membership: SourceMembership) -> Bool {
+    @inline(never) private func waitForMessages(of membership: SourceMembership) -> Bool {
         shared.withLock { shared in
             shared.modes.forEach { $0.locked.messaged.remove(membership, inMode: $0.index) }
         }
@@ -233,8 +223,7 @@ extension RunLoop {
     // MARK: Every kind
 
     /// Whether a source is in the mode, for one that was in it at `generation`.
-    @inline(__always)
-    private func isStillMember(_ membership: SourceMembership, of mode: ModeState, since generation: UInt64) -> Bool {
+    @inline(__always) private func isStillMember(_ membership: SourceMembership, of mode: ModeState, since generation: UInt64) -> Bool {
         removals.load(ordering: .acquiring) == generation || isMember(membership, of: mode)
     }
 
@@ -243,8 +232,7 @@ extension RunLoop {
     }
 
     /// Calls the handler of a source that this loop has claimed. Then ends the memberships that have died, and releases the claim.
-    @inline(__always)
-    func call(_ core: SourceCorePointer, _ body: () -> Bool) -> Bool { /* DOES CALLOUT */
+    @inline(__always) func call(_ core: SourceCorePointer, _ body: () -> Bool) -> Bool { /* DOES CALLOUT */
         let isHandled = body()
         if core.pointee.hasEndingUses { endUsesAndServing(core) } else { Source.endServing(core) }
         return isHandled
@@ -263,8 +251,7 @@ extension RunLoop {
     }
 
     /// The outermost call of a source's handler has returned. The batch keeps the source until the claim has ended, too.
-    @inline(never)
-    private func endUsesAndServing(_ core: SourceCorePointer) { /* DOES CALLOUT */
+    @inline(never) private func endUsesAndServing(_ core: SourceCorePointer) { /* DOES CALLOUT */
         // A nested call leaves it to the outermost one. Ends: only a callout that adds the source and removes it brings another turn.
         while core.pointee.hasEndingUses && core.pointee.servingDepth == 1 {
             core.pointee.hasEndingUses = false
@@ -292,13 +279,11 @@ extension RunLoop.Source {
     /// this loop until that call has returned.
     ///
     /// One word says which loop is in the handler and how deep; only the loser of a claim takes the lock.
-    @inline(__always)
-    func beginServing(on membership: SourceMembership, _ id: UInt64) -> Bool {
+    @inline(__always) func beginServing(on membership: SourceMembership, _ id: UInt64) -> Bool {
         core.claimServing(for: id) || waitToServe(on: membership)
     }
 
-    @inline(never)
-    fileprivate func waitToServe(on membership: SourceMembership) -> Bool {
+    @inline(never) fileprivate func waitToServe(on membership: SourceMembership) -> Bool {
         while true {  // ends: with a claim, or as one of those who wait
             if core.claimServing(for: membership.loop.id) { return true }
             let waits = state.withLock { state in
@@ -317,16 +302,14 @@ extension RunLoop.Source {
         }
     }
 
-    @inline(__always)
-    static func endServing(_ core: SourceCorePointer) {
+    @inline(__always) static func endServing(_ core: SourceCorePointer) {
         core.pointee.servingDepth &-= 1
         if core.pointee.servingDepth > 0 { return }
         core.pointee.servingLoop.store(0, ordering: .sequentiallyConsistent)
         if core.pointee.hasWaiters.load(ordering: .sequentiallyConsistent) { wakeWaiters(core) }
     }
 
-    @inline(never)
-    private static func wakeWaiters(_ core: SourceCorePointer) { borrowed(core).object.wakeWaiters() }
+    @inline(never) private static func wakeWaiters(_ core: SourceCorePointer) { borrowed(core).object.wakeWaiters() }
 
     /// The source of a core, for a caller that keeps it alive.
     @inline(__always)
@@ -337,8 +320,7 @@ extension RunLoop.Source {
         borrowed(core).use { $0.callout($0.recordedKind) }
     }
 
-    @inline(never)
-    private func wakeWaiters() { /* DOES CALLOUT */
+    @inline(never) private func wakeWaiters() { /* DOES CALLOUT */
         let waiting = state.withLock { state -> [SourceMembership] in
             core.pointee.hasWaiters.store(false, ordering: .sequentiallyConsistent)
             return state.takeWaiting()

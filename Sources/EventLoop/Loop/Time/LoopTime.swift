@@ -10,16 +10,13 @@ struct LoopTime: ~Copyable, @unchecked Sendable {
     /// The manual clock, which `LoopOwned.clocks` holds; nil while the loop goes by the monotonic clock.
     private let newest = Atomic<UnsafeRawPointer?>(nil)
 
-    @inline(__always)
-    var manualClock: RunLoop.ManualClock? { newest.load(ordering: .acquiring).map(Self.clock) }
+    @inline(__always) var manualClock: RunLoop.ManualClock? { newest.load(ordering: .acquiring).map(Self.clock) }
 
-    @inline(never)
-    private static func clock(_ pointer: UnsafeRawPointer) -> RunLoop.ManualClock {
+    @inline(never) private static func clock(_ pointer: UnsafeRawPointer) -> RunLoop.ManualClock {
         Borrowed<RunLoop.ManualClock>(at: pointer, keptBy: .loop).object
     }
 
-    @inline(__always)
-    var now: RunLoop.Instant { manualClock?.now ?? .now }
+    @inline(__always) var now: RunLoop.Instant { manualClock?.now ?? .now }
 
     /// From now on the loop goes by this clock. Owning thread only.
     borrowing func use(_ clock: RunLoop.ManualClock) {

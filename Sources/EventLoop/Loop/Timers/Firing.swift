@@ -22,8 +22,7 @@ extension RunLoop {
         while frame.owned.timers.popLast() != nil {}  // ends: each iteration removes one
     }
 
-    @inline(__always)
-    private func fireIfStillDue(_ timer: Timer, in mode: ModeState, _ dueBy: Int64, isAlone: Bool) { /* DOES CALLOUT */
+    @inline(__always) private func fireIfStillDue(_ timer: Timer, in mode: ModeState, _ dueBy: Int64, isAlone: Bool) { /* DOES CALLOUT */
         if timer.isFiring { return }  // its own callout files it again
         guard timer.state.beginFiring(in: id) else { return putBack(timer) }
         // In this order: a removal that has returned before the firing began is seen here (Tests/Models/removal.pml), and so is a call in another
@@ -40,8 +39,7 @@ extension RunLoop {
         endCall(of: timer, date)
     }
 
-    @inline(__always)
-    private func endCall(of timer: Timer, _ fired: Int64) { /* DOES CALLOUT */
+    @inline(__always) private func endCall(of timer: Timer, _ fired: Int64) { /* DOES CALLOUT */
         if timer.repeats || timer.state.isOnDemand { fileNext(timer, fired) } else { endFired(timer) }
     }
 
@@ -49,8 +47,7 @@ extension RunLoop {
     func endFiring(of timer: Timer) { /* DOES CALLOUT */ endCall(of: timer, timer.date.load(ordering: .acquiring)) }
 
     /// A timer that has left the mode meanwhile, or got a later date, is not called.
-    @inline(never)
-    private func giveUpFiring(_ timer: Timer) { /* DOES CALLOUT */ endFiring(timer) { putBack($0) } }
+    @inline(never) private func giveUpFiring(_ timer: Timer) { /* DOES CALLOUT */ endFiring(timer) { putBack($0) } }
 
     /// Whether a timer is in the mode. If it is, no queue has it until its callout has returned: a run that is nested there does not wake for it.
     private func takeForFiring(_ timer: Timer, _ mode: ModeState) -> Bool {
@@ -69,8 +66,7 @@ extension RunLoop {
 
     /// A timer on demand loses its date before its callout. Nobody but those who set dates changes it from then on, so a date that another thread
     /// sets is fired, also if it equals the one that is being fired. False if another date was set meanwhile.
-    @inline(__always)
-    private func takeDate(of timer: Timer, _ date: Int64) -> Bool {
+    @inline(__always) private func takeDate(of timer: Timer, _ date: Int64) -> Bool {
         timer.date.compareExchange(expected: date, desired: .max, ordering: .acquiringAndReleasing).exchanged
     }
 
@@ -87,8 +83,7 @@ extension RunLoop {
 
     /// Ends the firing of a timer that stays valid, and files it with `fileHere`. If the timer was moved to another loop meanwhile, which has left it
     /// alone, has that loop file it.
-    @inline(__always)
-    private func endFiring(_ timer: Timer, _ fileHere: (Timer) -> Void) { /* DOES CALLOUT */
+    @inline(__always) private func endFiring(_ timer: Timer, _ fileHere: (Timer) -> Void) { /* DOES CALLOUT */
         // Sequentially consistent with `file`: a loop that the timer was moved to has seen the end of the callout, or gets a change below.
         let isLast = timer.state.endFiring()
         let loopID = timer.state.latest.loopID

@@ -16,8 +16,7 @@ extension RunLoop {
 
     /// The same on the owning thread, for a timer that is in no loop and that joins one mode, while no changes are queued, which come first: the
     /// timer is filed without a change of its own. False, with nothing done, if that does not apply.
-    @inline(__always)
-    private func addAtOnce(_ timer: Timer, _ name: Mode) -> Bool {
+    @inline(__always) private func addAtOnce(_ timer: Timer, _ name: Mode) -> Bool {
         let isDefault = name == .default
         let isCommon = !isDefault && name == .common
         // Most loops have one common mode, the default one.
@@ -47,8 +46,7 @@ extension RunLoop {
         }
     }
 
-    @inline(never)
-    private func addSlowly(_ timer: Timer, _ mode: Mode) -> Bool {
+    @inline(never) private func addSlowly(_ timer: Timer, _ mode: Mode) -> Bool {
         let isOwner = isCurrent
         var mustFile = false
         let joined = shared.withLock { shared -> [TimerMembership]? in
@@ -78,8 +76,7 @@ extension RunLoop {
         removeSlowly(timer, mode)
     }
 
-    @inline(never)
-    private func removeSlowly(_ timer: Timer, _ mode: Mode) {
+    @inline(never) private func removeSlowly(_ timer: Timer, _ mode: Mode) {
         leave(timer) { shared in
             if mode == .common && !timer.listing.isCommon { return [] }
             if mode == .common { timer.listing.isCommon = false }
@@ -106,8 +103,7 @@ extension RunLoop {
         }
     }
 
-    @inline(__always)
-    private func takeOutAtOnce(_ timer: Timer, _ location: TimerLocation, _ name: Mode) -> Bool {
+    @inline(__always) private func takeOutAtOnce(_ timer: Timer, _ location: TimerLocation, _ name: Mode) -> Bool {
         modeTable.reference(location.modeIndex).use { mode in
             if name == mode.name { return takeOut(timer, location, mode, ending: .membership, isCommon: false) }
             // Its only mode need not be one of those that `.common` stands for.
@@ -214,8 +210,7 @@ extension RunLoop {
         modeTable.reference(membership.modeIndex).use { file(timer, membership.slot, $0) }
     }
 
-    @inline(__always)
-    private func file(_ timer: Timer, _ slot: UInt32, _ mode: ModeState) {
+    @inline(__always) private func file(_ timer: Timer, _ slot: UInt32, _ mode: ModeState) {
         // One that is being fired is filed under its date when its callout has returned, whichever loop's thread is in it.
         let isFiring = timer.state.latest.isFiring
         if isFiring { owned.timersFireOutside = true }
@@ -243,8 +238,7 @@ extension RunLoop {
     }
 
     /// Files a timer under its present date. Owning thread only; without the lock in the common case.
-    @inline(__always)
-    func reschedule(_ timer: Timer) {
+    @inline(__always) func reschedule(_ timer: Timer) {
         let location = TimerLocation(word: timer.location.load(ordering: .acquiring))
         guard location.loopID == id, location.isDirect else { return rescheduleSlowly(timer) }
         reschedule(location, timer.date.load(ordering: .acquiring))
@@ -266,8 +260,7 @@ extension RunLoop {
     }
 
     /// Inside a C library's callback the wait may go on with the old deadline, and the host of a hosted loop waits for the old one.
-    @inline(__always)
-    func didChangeDeadline() { if !waker.isWorking { notifyIfElsewhere(.wake) } }
+    @inline(__always) func didChangeDeadline() { if !waker.isWorking { notifyIfElsewhere(.wake) } }
 }
 
 extension LoopShared {
@@ -281,15 +274,13 @@ extension LoopShared {
     }
 
     /// Puts a timer that has joined on the list, which retains it.
-    @inline(__always)
-    mutating func list(_ timer: RunLoop.Timer) {
+    @inline(__always) mutating func list(_ timer: RunLoop.Timer) {
         timer.listing = TimerListing(index: timers.count)
         timers.append(timer)
     }
 
     /// Takes a timer off the list, and returns the list's reference: it must not be released under the lock.
-    @inline(__always)
-    mutating func forget(_ timer: RunLoop.Timer) -> Unmanaged<RunLoop.Timer> {
+    @inline(__always) mutating func forget(_ timer: RunLoop.Timer) -> Unmanaged<RunLoop.Timer> {
         let index = timer.listing.index
         return timers.remove(timer, at: index) { $0.listing.index = index }
     }
@@ -341,8 +332,7 @@ extension RunLoop {
         return true
     }
 
-    @inline(never)
-    private func earliestInList(_ mode: Mode) -> Int64 {
+    @inline(never) private func earliestInList(_ mode: Mode) -> Int64 {
         var earliest = Int64.max
         shared.withLockIfOwn { shared in
             let index = shared.modes.findLocked(mode)?.index

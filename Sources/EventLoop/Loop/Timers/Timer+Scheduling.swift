@@ -92,8 +92,7 @@ extension RunLoop.Timer {
         return (LoopRegistry.loop(loopID)?.now() ?? RunLoop.presentOfCaller).nanoseconds
     }
 
-    @inline(never)
-    private func setDate(_ nanoseconds: Int64) {
+    @inline(never) private func setDate(_ nanoseconds: Int64) {
         date.store(nanoseconds, ordering: .sequentiallyConsistent)
         // After the store: a loop that takes the timer in meanwhile reads the date after it has put its name here.
         let was = state.noteDateSet()

@@ -51,13 +51,11 @@ extension RunLoop {
     @inline(__always) func hasWork(_ bits: Attention) -> Bool { !waker.untaken.union(owned.pending).isDisjoint(with: bits) }
 
     /// Takes the bits that others have set. If a run of another mode has begun or ended since, looks into the queues as well.
-    @inline(__always)
-    func takeAttention(_ mode: ModeState) {
+    @inline(__always) func takeAttention(_ mode: ModeState) {
         if !waker.untaken.isEmpty || owned.pending.contains(.recheckQueues) { takePresentAttention(mode) }
     }
 
-    @inline(never)
-    private func takePresentAttention(_ mode: ModeState) {
+    @inline(never) private func takePresentAttention(_ mode: ModeState) {
         if owned.pending.contains(.recheckQueues) {
             owned.pending.subtract(.recheckQueues)
             owned.pending.formUnion(queuedWork(mode))
@@ -69,8 +67,7 @@ extension RunLoop {
     }
 
     /// A run of a mode begins after runs of others. If nothing was queued since its queues were found empty, they need no look.
-    @inline(__always)
-    func recheckQueues(of mode: ModeState) {
+    @inline(__always) func recheckQueues(of mode: ModeState) {
         let counts = (own: mode.queueings, common: common.queueings)
         if counts == mode.owned.emptyAt && mode.performing.isEmpty && common.performing.isEmpty && owned.ended.isEmpty {
             owned.pending.subtract(.recheckQueues)
@@ -89,8 +86,7 @@ extension RunLoop {
         return counts == mode.owned.emptyAt ? work : work.union(lookIntoQueues(mode, counts))
     }
 
-    @inline(never)
-    private func lookIntoQueues(_ mode: ModeState, _ counts: (own: UInt64, common: UInt64)) -> Attention {
+    @inline(never) private func lookIntoQueues(_ mode: ModeState, _ counts: (own: UInt64, common: UInt64)) -> Attention {
         var work: Attention = []
         let isEmpty = shared.withLock { shared in
             // Under the lock: a thread that makes the mode a common one counts first.
@@ -109,8 +105,7 @@ extension RunLoop {
     /// Takes the bits that others have set, and carries out the changes they queued. Each step does so after it has taken what it is going to call:
     /// what a thread changes before it queues a closure, signals a source or sends a message takes effect before that is called. A closure may close
     /// a descriptor whose source was invalidated before, so the kernel must have dropped it.
-    @inline(never)
-    func carryOutPendingChanges(_ mode: ModeState) {
+    @inline(never) func carryOutPendingChanges(_ mode: ModeState) {
         takeAttention(mode)
         if owned.pending.contains(.changes) { applyChanges() }
     }
@@ -119,8 +114,7 @@ extension RunLoop {
     /// not finish with such a callout outstanding, and between taking performs and performing them.
     @inline(__always) func finishPendingEnds(_ mode: ModeState) { /* DOES CALLOUT */ if hasWork(.forEnds) { carryOutPendingEnds(mode) } }
 
-    @inline(never)
-    private func carryOutPendingEnds(_ mode: ModeState) { /* DOES CALLOUT */
+    @inline(never) private func carryOutPendingEnds(_ mode: ModeState) { /* DOES CALLOUT */
         takeAttention(mode)
         carryOutPendingEnds()
     }
@@ -132,14 +126,12 @@ extension RunLoop {
     }
 
     /// Whether there is something to do in this mode now. The owner asks after `Waker.beginSleep`.
-    @inline(__always)
-    func isReasonToStayAwake(_ frame: RunFrame, _ mode: ModeState) -> Bool {
+    @inline(__always) func isReasonToStayAwake(_ frame: RunFrame, _ mode: ModeState) -> Bool {
         if runs.isStopRequested(frame) || (isEmpty(mode) && !frame.owned.sleepsEvenIfEmpty) { return true }
         return hasWork(.forSteps) && isReasonPending(mode)
     }
 
-    @inline(never)
-    func isReasonPending(_ mode: ModeState) -> Bool {
+    @inline(never) func isReasonPending(_ mode: ModeState) -> Bool {
         takeAttention(mode)
         if owned.pending.contains(.wake) || owned.pending.contains(.changes) { return true }
         if owned.pending.isDisjoint(with: .queues) { return false }

@@ -12,8 +12,7 @@ extension RunLoop {
     }
 
     /// Sets bits, and wakes the owner if it sleeps.
-    @inline(__always)
-    func notify(_ bits: Attention) {
+    @inline(__always) func notify(_ bits: Attention) {
         waker.mark(bits)
         waker.wakeIfAsleep()
     }
@@ -30,14 +29,12 @@ extension RunLoop {
 
     /// The owner has changed how long a sleep may be. Between two steps of a host, the host's descriptor must follow. Without `callsOut`, what is
     /// to be called waits for the next step: the caller may hold a lock.
-    @inline(__always)
-    func didChangeSleep(callsOut: Bool = false) { /* DOES CALLOUT, if `callsOut` */
+    @inline(__always) func didChangeSleep(callsOut: Bool = false) { /* DOES CALLOUT, if `callsOut` */
         if !waker.isWorking && isCalledByHost { sleepInHost(callsOut: callsOut) }
     }
 
     /// Whether the caller is the host's code between two steps, and not a C library's callback inside the wait of the innermost run.
-    @inline(never)
-    private var isCalledByHost: Bool {
+    @inline(never) private var isCalledByHost: Bool {
         guard owned.hosting.isBetweenSteps else { return false }
         let modeIndex = runs.modeIndex
         return modeIndex < 0 || modeTable[modeIndex].owned.poller?.state.isInside != true

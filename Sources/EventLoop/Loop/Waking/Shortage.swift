@@ -21,8 +21,7 @@ extension RunLoop {
     @inline(never) func findReadyWithoutPoller(_ mode: ModeState) -> Ready { poll(entriesToPoll(mode), atMost: 0) }
 
     /// Step 7 without a base. No callouts but those of sources that fail when the base is made.
-    @inline(never)
-    func sleepWithoutPoller(_ frame: RunFrame, _ mode: ModeState, until latest: Int64) -> Ready { /* DOES CALLOUT */
+    @inline(never) func sleepWithoutPoller(_ frame: RunFrame, _ mode: ModeState, until latest: Int64) -> Ready { /* DOES CALLOUT */
         var pause = Self.shortestPause
         while true {  // ends: with an event, a wake-up, the limit, or with a base
             // The bases of other modes never read the channel. A thread that writes after this finds the loop asleep.
@@ -77,8 +76,7 @@ extension RunLoop {
     }
 
     /// The source has left the loop. What was found ready is kept until the next search, because another kind may have its turn first.
-    @inline(__always)
-    func forgetPolled(_ membership: SourceMembership) {
+    @inline(__always) func forgetPolled(_ membership: SourceMembership) {
         if !owned.polled.ready.isEmpty { owned.polled.ready.removeAll { $0.membership === membership } }
     }
 

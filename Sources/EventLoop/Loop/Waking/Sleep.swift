@@ -16,20 +16,17 @@ extension RunLoop {
     typealias Ready = Poller.WaitResult
 
     /// Step 5. Calls out only to guest loops, and to C libraries that have events on the mode's base.
-    @inline(__always)
-    func findReady(_ frame: RunFrame, _ mode: ModeState) -> Ready { /* DOES CALLOUT */
+    @inline(__always) func findReady(_ frame: RunFrame, _ mode: ModeState) -> Ready { /* DOES CALLOUT */
         mode.hasGuestLoops ? findReadyBesideGuestLoops(mode) : askKernel(mode, mayServeLeftover: frame.owned.returnsAfterSource)
     }
 
     /// Step 7. Calls out as `findReady`.
-    @inline(__always)
-    func sleep(_ frame: RunFrame, _ mode: ModeState) -> Ready { /* DOES CALLOUT */
+    @inline(__always) func sleep(_ frame: RunFrame, _ mode: ModeState) -> Ready { /* DOES CALLOUT */
         mode.hasGuestLoops ? sleepBesideGuestLoops(frame, mode) : sleep(frame, mode, until: .max)
     }
 
     /// Asks the kernel without waiting. Calls out only to C libraries that have events on the mode's base.
-    @inline(__always)
-    func askKernel(_ mode: ModeState, mayServeLeftover: Bool = false) -> Ready {
+    @inline(__always) func askKernel(_ mode: ModeState, mayServeLeftover: Bool = false) -> Ready {
         shared.preconditionOurs()
         let messages: Ready = hasPendingWork && findMessages(mode) ? .messages : []
         if mayServeLeftover && hasLeftover(mode) { return messages.union(.descriptors) }
@@ -43,15 +40,13 @@ extension RunLoop {
     }
 
     /// Whether a source that an earlier run has left is still ready.
-    @inline(never)
-    private func hasLeftover(_ mode: ModeState) -> Bool {
+    @inline(never) private func hasLeftover(_ mode: ModeState) -> Bool {
         mode.owned.pollerReference?.use { !isMainLoop && !$0.ready.isEmpty && $0.hasVerifiedLeftover() } ?? false
     }
 
     /// Sleeps until something happens in the mode, the run's limit or `latest` passes, or somebody wakes the thread; does not sleep when
     /// there is something to do already. Calls out only to who waits for the end of the pass.
-    @inline(__always)
-    func sleep(_ frame: RunFrame, _ mode: ModeState, until latest: Int64) -> Ready { /* DOES CALLOUT */
+    @inline(__always) func sleep(_ frame: RunFrame, _ mode: ModeState, until latest: Int64) -> Ready { /* DOES CALLOUT */
         shared.preconditionOurs()
         if owned.pending.contains(.passEnd) { callPassEndListeners() }
         // No callouts from here to the end of the wait: the loop could sleep over a change that a handler makes.
@@ -64,8 +59,7 @@ extension RunLoop {
         // Callouts again.
     }
 
-    @inline(__always)
-    func sleep(_ frame: RunFrame, _ mode: ModeState, _ poller: Poller, until latest: Int64) -> Ready {
+    @inline(__always) func sleep(_ frame: RunFrame, _ mode: ModeState, _ poller: Poller, until latest: Int64) -> Ready {
         while true {  // ends: with an event, the limit, a wake-up; an iteration without any is a stale edge of the kernel's
             waker.beginSleep()
             if !poller.ready.isEmpty || isReasonToStayAwake(frame, mode) {
@@ -85,15 +79,13 @@ extension RunLoop {
         }
     }
 
-    @inline(never)
-    func didWakeUp(_ mode: ModeState) {
+    @inline(never) func didWakeUp(_ mode: ModeState) {
         counters.wakeUps.increment()
         // A timer that another thread has added may be due at step 9.
         carryOutPendingChanges(mode)
     }
 
-    @inline(__always)
-    private func wait(_ poller: Poller, until limit: Int64) -> Poller.WaitResult {
+    @inline(__always) private func wait(_ poller: Poller, until limit: Int64) -> Poller.WaitResult {
         counters.waits.increment()
         counters.endWork()
         defer { counters.endWaiting() }
@@ -101,15 +93,13 @@ extension RunLoop {
         return poller.wait(until: limit)
     }
 
-    @inline(__always)
-    private func ready(after outcome: Poller.WaitResult, _ poller: Poller) -> Ready {
+    @inline(__always) private func ready(after outcome: Poller.WaitResult, _ poller: Poller) -> Ready {
         poller.ready.isEmpty ? outcome : outcome.union(.descriptors)
     }
 
     /// Sees to it that the mode has its base, made when it is first needed: at the first sleep, or when there is something that the kernel
     /// could report. False when there is none: none is needed, or the process has no descriptors for one.
-    @inline(__always)
-    func preparePoller(_ mode: ModeState, mayStayWithout: Bool) -> Bool {
+    @inline(__always) func preparePoller(_ mode: ModeState, mayStayWithout: Bool) -> Bool {
         if let reference = mode.owned.pollerReference, !isMainLoop { return !mayStayWithout || reference.use { $0.watchesAnything } }
         return preparePollerSlowly(mode, mayStayWithout: mayStayWithout)
     }
@@ -131,16 +121,14 @@ extension RunLoop {
     // MARK: A run inside the wait, in a callback of a C library
 
     /// The nested run begins: the loop works.
-    @inline(never)
-    func suspendWait() {
+    @inline(never) func suspendWait() {
         counters.endWaiting()
         if waker.endSleep() { counters.wakeUps.increment() }
     }
 
     /// The nested run has ended. The wait may go on after the callback, although nobody has written to the loop while it worked, and the nested
     /// run may have taken attention bits and set dates. So the wait is ended.
-    @inline(never)
-    func resumeWait() {
+    @inline(never) func resumeWait() {
         counters.endWork()
         waker.beginSleep()
         waker.channel.wake()

@@ -28,8 +28,7 @@ struct Waker: ~Copyable, Sendable {
     // MARK: Any thread
 
     /// Sets bits, which the owner looks at before it sleeps next. Wakes nobody, unless the loop is hosted.
-    @inline(__always)
-    borrowing func mark(_ bits: Attention) {
+    @inline(__always) borrowing func mark(_ bits: Attention) {
         // The owner takes the bits before it looks, so it looks after a bit that is set.
         if attention.load(ordering: .sequentiallyConsistent) & bits.rawValue != bits.rawValue {
             attention.bitwiseOr(bits.rawValue, ordering: .sequentiallyConsistent)
@@ -50,8 +49,7 @@ struct Waker: ~Copyable, Sendable {
     }
 
     /// Wakes the owner if it sleeps. The bits must be set before. Async-signal-safe.
-    @inline(__always)
-    borrowing func wakeIfAsleep() {
+    @inline(__always) borrowing func wakeIfAsleep() {
         let state = sleepState.load(ordering: .sequentiallyConsistent)
         if state & SleepState.writesBit == 0 { return }
         let desired = state == SleepState.asleep ? SleepState.woken : SleepState.working
@@ -85,8 +83,7 @@ struct Waker: ~Copyable, Sendable {
     @inline(__always) borrowing func stayAwake() { sleepState.store(SleepState.working, ordering: .releasing) }
 
     /// The owner's wait has returned. True if somebody has woken it.
-    @inline(__always)
-    borrowing func endSleep() -> Bool {
+    @inline(__always) borrowing func endSleep() -> Bool {
         // A thread that writes between these two has set its bits before. The next wait returns early once.
         let wasWoken = sleepState.load(ordering: .acquiring) == SleepState.woken
         sleepState.store(SleepState.working, ordering: .releasing)

@@ -2,8 +2,7 @@
 
 extension RunLoop {
     /// Returns false, the result of a call whose closure the loop does not take.
-    @inline(never)
-    func refuseClosure(_ site: CreationSite) -> Bool { /* DOES CALLOUT */
+    @inline(never) func refuseClosure(_ site: CreationSite) -> Bool { /* DOES CALLOUT */
         if isRefusalLikelyMistake {
             Warnings.report(
                 .refusedClosure, label: nil, site: site,
@@ -13,20 +12,17 @@ extension RunLoop {
     }
 
     /// Returns false, the result of `add`.
-    @inline(never)
-    func refuse(_ source: Source) -> Bool { /* DOES CALLOUT */
+    @inline(never) func refuse(_ source: Source) -> Bool { /* DOES CALLOUT */
         refuse("a source (\(source.typeDescription))", isValid: source.isValid, in: "a loop with another clock", source.label, source.site)
     }
 
-    @inline(never)
-    func refuse(_ timer: Timer) -> Bool { /* DOES CALLOUT */
+    @inline(never) func refuse(_ timer: Timer) -> Bool { /* DOES CALLOUT */
         // A timer of the library's: it has fired, or was cancelled, before the library has added it to all of its modes.
         if timer.state.endsWithLoop && !timer.isValid { return false }
         return refuse("a timer", isValid: timer.isValid, timer.label, timer.site)
     }
 
-    @inline(never)
-    func refuse(_ observer: Observer) -> Bool { /* DOES CALLOUT */
+    @inline(never) func refuse(_ observer: Observer) -> Bool { /* DOES CALLOUT */
         refuse("an observer", isValid: observer.isValid, observer.label, observer.site)
     }
 
