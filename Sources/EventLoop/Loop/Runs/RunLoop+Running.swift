@@ -142,19 +142,21 @@ extension RunLoop {
     /// A nested run begins. Items that the run around it has taken and not reached go back to the queues, so that the new run finds them. The
     /// runs further out have given theirs back when that one began.
     private func suspendOuterRun() -> SuspendedRun {
-        runs.innermostFrame.use { outer in
-            outer.owned.lostItsBatch = true
-            // The kernel reports level-triggered sources again. Edges stay for the next pass, of whichever run.
-            outer.owned.modeReference?.use { $0.owned.pollerReference?.use { $0.dropLevelTriggered() } }
-            if outer.owned.signals.hasRest || outer.owned.timers.hasRest { returnUnserved(of: outer) }
-        }
+        runs.innermostFrame.use { returnUnserved(of: $0) }
         if waker.untaken.contains(.wake) { owned.pending.formUnion(.wake) }
         let isInWait = !waker.isWorking
         if isInWait { suspendWait() }
         return (wasWoken: owned.pending.contains(.wake), isInWait: isInWait)
     }
 
-    @inline(never) private func returnUnserved(of outer: RunFrame) {
+    @inline(__always) private func returnUnserved(of outer: RunFrame) {
+        outer.owned.lostItsBatch = true
+        // The kernel reports level-triggered sources again. Edges stay for the next pass, of whichever run.
+        outer.owned.modeReference?.use { $0.owned.pollerReference?.use { $0.dropLevelTriggered() } }
+        if outer.owned.signals.hasRest || outer.owned.timers.hasRest { returnUnservedItems(of: outer) }
+    }
+
+    @inline(never) private func returnUnservedItems(of outer: RunFrame) {
         if outer.owned.signals.hasRest { requeue(outer.owned.signals.rest, in: outer.mode) }
         if outer.owned.timers.hasRest { for timer in outer.owned.timers.rest { putBack(timer) } }
     }

@@ -302,18 +302,17 @@ extension RunLoop {
     private func earliestForOwner(_ name: Mode) -> Int64? {
         guard LoopID.current == id, name != .common else { return nil }
         // Under the lock, which also orders what other threads did before.
-        let (isQueueRight, reference) = shared.withLock { shared -> (Bool, Borrowed<ModeState>?) in
+        let isQueueRight = shared.withLock { shared in
             // Not a key path: the runtime may wait for a lock of its own at the first use (decision 24).
             if owned.timersFireOutside { owned.timersFireOutside = shared.timers.contains { $0.isFiring } }
-            return (shared.changes.isEmpty && !owned.timersFireOutside, shared.modes.referenceLocked(name))
+            return shared.changes.isEmpty && !owned.timersFireOutside
         }
         guard isQueueRight else { return nil }
-        guard let mode = reference else { return .max }
+        guard let mode = modeTable.referenceAmongFirst(name) ?? shared.withLock({ $0.modes.referenceLocked(name) }) else { return .max }
         return mode.use { mode in
             var earliest = Int64.max
             if let first = mode.owned.timers.earliest() {
-                let state = Borrowed<Timer>(at: first.owner, keptBy: .list).use { $0.state.value }
-                guard state.isValid, state.loopID == id else { return nil }
+                guard isValidAndHere(first.owner) else { return nil }
                 earliest = first.date
             }
             // Passes in progress have taken some from the queue: the timer that is being called, and the rest of the batch, which is in order.
@@ -323,6 +322,11 @@ extension RunLoop {
             }
             return earliest
         }
+    }
+
+    private func isValidAndHere(_ owner: UnsafeRawPointer) -> Bool {
+        let state = Borrowed<Timer>(at: owner, keptBy: .list).use { $0.state.value }
+        return state.isValid && state.loopID == id
     }
 
     private func lower(_ earliest: inout Int64, to timer: Timer, _ mode: ModeState) -> Bool {
