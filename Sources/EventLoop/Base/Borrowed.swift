@@ -5,20 +5,14 @@
 /// only if the keeper outlasts whatever a handler can do: remove and invalidate items, run the loop, end it, release what the program holds.
 struct Borrowed<Object: AnyObject> {
     private let reference: Unmanaged<Object>
-
     @inline(__always) init(_ object: Object, keptBy keeper: Keeper) { reference = .passUnretained(object) }
-
     @inline(__always) init(_ owned: Unmanaged<Object>, keptBy keeper: Keeper) { reference = owned }
-
     /// The object with an address, as `address` returned it.
     @inline(__always) init(at address: UnsafeRawPointer, keptBy keeper: Keeper) { reference = .fromOpaque(address) }
-
     /// Calls `body` with the object, uncounted.
     @inline(__always) func use<R>(_ body: (Object) throws -> R) rethrows -> R { try reference._withUnsafeGuaranteedRef(body) }
-
     /// The object, counted.
     @inline(__always) var object: Object { reference.takeUnretainedValue() }
-
     @inline(__always) var address: UnsafeMutableRawPointer { reference.toOpaque() }
 }
 

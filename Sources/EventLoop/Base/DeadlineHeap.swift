@@ -29,7 +29,6 @@ struct DeadlineHeap: ~Copyable {
     }
 
     private var entries = PlainList<Entry>()
-
     var count: Int { entries.count }
     var isEmpty: Bool { count == 0 }
     var top: Entry? { count == 0 ? nil : entries[0] }

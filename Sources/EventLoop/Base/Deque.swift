@@ -23,7 +23,6 @@ struct Deque<Element: Sendable>: ~Copyable, @unchecked Sendable {
 
     var isEmpty: Bool { head == tail }
     var count: Int { tail - head }
-
     @inline(__always) func withFirst<R>(_ body: (borrowing Element) -> R) -> R? { isEmpty ? nil : body(storage[head]) }
 
     @inline(__always) mutating func append(_ element: __owned Element) {

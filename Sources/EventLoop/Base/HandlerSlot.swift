@@ -23,7 +23,6 @@ struct HandlerSlot<Handlers: Sendable>: ~Copyable, Sendable {
 
     /// Passes the closures to the first caller, and nil to the later ones: for an item whose closures are called once, and never in `with`.
     borrowing func take() -> Handlers? { box.exchange(nil, ordering: .acquiringAndReleasing)?.takeRetainedValue().handlers }
-
     var isEmpty: Bool { box.load(ordering: .acquiring) == nil }
 
     /// Releases the closures. Only the caller that ended the last use of the item's rundown may call it. No-op the second time.
@@ -35,15 +34,12 @@ struct HandlerSlot<Handlers: Sendable>: ~Copyable, Sendable {
 
 final class HandlerBox<Handlers: Sendable>: Sendable {
     let handlers: Handlers
-
     init(_ handlers: Handlers) { self.handlers = handlers }
 }
 
 /// Calls `body` when the closure that captures it is released.
 final class ReleaseNotifier: Sendable {
     private let body: @Sendable () -> Void
-
     init(_ body: @escaping @Sendable () -> Void) { self.body = body }
-
     deinit { body() }
 }

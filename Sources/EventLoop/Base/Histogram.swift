@@ -13,16 +13,12 @@ extension RunLoop {
         /// In nanoseconds.
         fileprivate var sum = 0.0
         fileprivate var largest: Int64 = 0
-
         /// An empty histogram.
         public init() {}
-
         /// How many durations it has. O(classes).
         public var count: UInt64 { counts.reduce(0, &+) }
-
         /// The longest one, exactly; zero when there is none.
         public var maximum: Duration { .nanoseconds(largest) }
-
         /// The arithmetic mean; zero when there is none.
         public var mean: Duration { counts.isEmpty ? .zero : .nanoseconds(Int64(clamping: sum / Double(count))) }
 
@@ -103,10 +99,8 @@ struct LiveHistogram: ~Copyable, @unchecked Sendable {
 
     private let counts = Atomic<Counts?>(nil)
     private let largest = Counter()
-
     /// Numbers from 2^45 on, hours, share the last class, and the longest stands for them.
     private static let classes = 45 * HistogramClass.inOctave + 1
-
     deinit { free(counts.load(ordering: .relaxed)) }
 
     /// Counts a number, which is not greater than 2^62. Owning thread only.

@@ -14,7 +14,6 @@ extension RunLoop {
         /// Makes an instant from a reading of the monotonic clock.
         @inlinable
         public init(nanoseconds: Int64) { self.nanoseconds = nanoseconds }
-
         /// The current time. Reads the monotonic clock once (about 20 ns).
         public static var now: Instant { Instant(nanoseconds: nanoseconds(of: CLOCK_MONOTONIC)) }
 

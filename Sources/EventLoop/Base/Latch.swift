@@ -6,7 +6,6 @@ package final class Latch: @unchecked Sendable {
     // SAFETY: the memory is there as long as the instance; the functions of C that take it are thread-safe.
     private let latch = UnsafeMutablePointer<cplatform_latch>.allocate(capacity: 1)
     private let mark = ProcessMark()
-
     package init() { cplatform_make_latch(latch) }
 
     deinit {

@@ -10,7 +10,6 @@ package struct LinkedQueue<Element: Sendable>: Sendable {
     package struct Ticket: Hashable, Comparable, Sendable {
         fileprivate let sequence: UInt64
         package let index: Index
-
         package static func < (one: Ticket, other: Ticket) -> Bool { one.sequence < other.sequence }
     }
 
@@ -34,9 +33,7 @@ package struct LinkedQueue<Element: Sendable>: Sendable {
     private var wastefulTurns = 0
     /// How many elements were added or removed.
     private(set) var testsOnlySteps = TestsOnlyCount()
-
     package init() {}
-
     package var isEmpty: Bool { count == 0 }
     package var first: Element? { head == Self.noIndex ? nil : nodes[Int(head)].element }
     /// The sequence number of the first element; greater than any other if the queue is empty. Copies no element.
@@ -53,7 +50,6 @@ package struct LinkedQueue<Element: Sendable>: Sendable {
     }
 
     func ticket(of index: Index) -> Ticket { Ticket(sequence: nodes[Int(index)].sequence, index: index) }
-
     /// The index is that of an element in the queue.
     mutating func update(_ index: Index, _ body: (inout Element) -> Void) { body(&nodes[Int(index)].element!) }
 
@@ -93,7 +89,6 @@ package struct LinkedQueue<Element: Sendable>: Sendable {
 
     /// Removes the first element; there must be one.
     package mutating func popFirst() -> Element { remove(head) }
-
     package mutating func removeFirst() -> Element? { isEmpty ? nil : popFirst() }
 
     /// Removes the element with the ticket. Nil if it has left the queue.

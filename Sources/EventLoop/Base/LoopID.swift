@@ -5,7 +5,6 @@ import Synchronization
 
 enum LoopID {
     private static let last = Atomic<UInt64>(0)
-
     /// Initializes the counter: see `LoopGlobals`.
     static func prepare() { _ = last.load(ordering: .relaxed) }
 

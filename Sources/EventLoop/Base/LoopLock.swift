@@ -35,10 +35,8 @@ package struct LoopLock<Value: ~Copyable>: ~Copyable, @unchecked Sendable {
     }
 
     @inline(__always) package borrowing func unlock() { cplatform_unlock(lock) }
-
     /// The value, for a caller that has called `lockValue`.
     package borrowing func lockedValue() -> UnsafeMutablePointer<Value> { value }
-
     /// Whether some thread holds the lock: for assertions.
     package var isHeld: Bool { cplatform_lock_is_held(lock) }
 

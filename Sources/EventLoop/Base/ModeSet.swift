@@ -5,11 +5,8 @@ struct ModeSet: Sendable {
     private(set) var low: UInt64 = 0
     /// Nil and not empty, because a copy counts a reference to an empty array.
     private var high: [UInt64]?
-
     init(_ only: Int? = nil) { if let only { insert(only) } }
-
     var isEmpty: Bool { low == 0 && high?.allSatisfy { $0 == 0 } != false }
-
     @inline(__always) func contains(_ index: Int) -> Bool { index < 64 ? low & (1 &<< UInt64(index)) != 0 : containsHigh(index) }
 
     @inline(never) private func containsHigh(_ index: Int) -> Bool {

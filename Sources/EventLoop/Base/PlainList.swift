@@ -16,7 +16,6 @@ struct PlainList<Element: BitwiseCopyable>: ~Copyable, @unchecked Sendable {
     }
 
     deinit { if capacity > 0 { free(storage) } }
-
     /// The address of the first element. Valid until the list grows.
     @inline(__always) var first: UnsafeMutablePointer<Element> { storage }
 

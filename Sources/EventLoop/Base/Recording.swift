@@ -81,15 +81,11 @@ extension RunLoop.Recording.Event {
 
 extension RunLoop.Recording.Kind {
     private static let byCode = allCases
-
     /// The position among all kinds. An enumeration of so few cases without values is a byte that counts them; a test holds that.
     @inline(__always) var code: UInt8 { unsafeBitCast(self, to: UInt8.self) }
-
     init(code: UInt8) { self = Self.byCode[Int(code)] }
-
     /// A call of somebody's code; not a span that encloses others, and not an instant.
     var isCallout: Bool { Self.isCallout(code: code) }
-
     @inline(__always) static func isCallout(code: UInt8) -> Bool { code > Self.sleep.code && code != Self.wakeUp.code }
 }
 

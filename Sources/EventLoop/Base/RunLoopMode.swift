@@ -20,7 +20,6 @@ extension RunLoop {
         public static let modalPanel = Mode("modalPanel")
         /// For runs that track one thing (NSEventTrackingRunLoopMode). An ordinary mode.
         public static let eventTracking = Mode("eventTracking")
-
         /// `[.common]`, the default of calls that take modes: an array literal as a default argument would allocate at every call.
         public static let onlyCommon: [Mode] = [.common]
         /// `[.default]`, likewise.

@@ -5,7 +5,6 @@ import Synchronization
 struct Rundown: ~Copyable, Sendable {
     private static let invalid: UInt32 = 1 << 31
     private let word = Atomic<UInt32>(0)
-
     var isValid: Bool { word.load(ordering: .acquiring) & Self.invalid == 0 }
 
     /// Begins a use. Returns false, without beginning one, if the item is invalid.

@@ -8,7 +8,6 @@ package final class TaskWait<Outcome: Sendable>: Sendable {
     }
 
     private let state = LoopLock(State())
-
     package init() {}
 
     /// Resumes the task with `outcome`. No-op if there is an outcome already. Thread-safe.

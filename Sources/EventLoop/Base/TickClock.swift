@@ -36,10 +36,8 @@ package enum TickClock {
     static let start = Reading.now
     /// The unit at the last reading that could be compared with the first, as the bits of a Double; zero if there was none.
     private static let lastUnit = Atomic<UInt64>(0)
-
     /// Initializes both: see `LoopGlobals`.
     static func prepare() { _ = (start.ticks, lastUnit.load(ordering: .relaxed)) }
-
     @inline(__always) package static var ticks: UInt64 { cplatform_ticks() }
 
     /// The unit as it is known now: after a millisecond it is known to a ten thousandth.
@@ -70,7 +68,6 @@ package enum TickClock {
 
     /// How long so many ticks are.
     package static func duration(ofTicks ticks: UInt64) -> Duration { .nanoseconds(Int64(clamping: Double(ticks) * nanosecondsPerTick)) }
-
     /// The ticks from one reading to a later one. Not negative, also on a machine whose processors' clocks disagree.
     @inline(__always) package static func passed(_ before: UInt64, _ now: UInt64) -> UInt64 { now > before ? now - before : 0 }
 }

@@ -15,7 +15,6 @@ struct TimerQueue: ~Copyable {
         var sequence: UInt32 = 0
         /// In the heap by date, or among the new ones; `absent` if the timer is not filed.
         var position = HeapPositions.absent
-
         @inline(__always) var isFiled: Bool { position != HeapPositions.absent }
         @inline(__always) var isNew: Bool { position & TimerQueue.newBit != 0 && isFiled }
     }
@@ -147,11 +146,9 @@ struct TimerQueue: ~Copyable {
     }
 
     private func tolerance(_ slot: UInt32) -> Int64 { Int(slot) < softness.count ? softness[Int(slot)].tolerance : 0 }
-
     private func hardDeadline(_ slot: UInt32) -> Int64 { slots[Int(slot)].date.addingSaturated(softness[Int(slot)].tolerance) }
 
     // MARK: Positions in the heaps
-
     private var positions: HeapPositions {
         @inline(__always) get {
             HeapPositions(first: UnsafeMutableRawPointer(slots.first) + Self.positionOffset, stride: MemoryLayout<Slot>.stride)

@@ -2,12 +2,9 @@
 struct UnorderedBag<Object: AnyObject>: ~Copyable, @unchecked Sendable {
     // SAFETY: the owner of the bag guards it: the loop's lock or its thread.
     private var list = PlainList<Unmanaged<Object>>()
-
     deinit { for index in 0..<list.count { list[index].release() } }
-
     var count: Int { list.count }
     var isEmpty: Bool { list.count == 0 }
-
     /// Adds an object. Its index is the former `count`.
     @inline(__always) mutating func append(_ object: Object) { list.append(.passRetained(object)) }
 
@@ -23,7 +20,6 @@ struct UnorderedBag<Object: AnyObject>: ~Copyable, @unchecked Sendable {
 
     /// The last one first.
     mutating func takeAll() -> [Object] { (0..<list.count).map { _ in list.popLast()!.takeRetainedValue() } }  // so many are in the list
-
     /// Calls `body` with each object, unretained.
     func forEach(_ body: (Object) -> Void) { for index in 0..<list.count { Borrowed(list[index], keptBy: .list).use(body) } }
 

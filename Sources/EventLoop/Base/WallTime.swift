@@ -8,16 +8,12 @@ extension RunLoop {
     public struct WallTime: Sendable, Hashable, Comparable, CustomStringConvertible {
         /// Since 1970-01-01T00:00:00Z; negative before it.
         public var nanosecondsSince1970: Int64
-
         /// Makes a point in time from a reading of the wall clock.
         public init(nanosecondsSince1970: Int64) { self.nanosecondsSince1970 = nanosecondsSince1970 }
-
         /// What the system's wall clock says. A loop with a `ManualClock` has a wall time of its own: `RunLoop.wallTime`.
         public static var now: WallTime { WallTime(nanosecondsSince1970: Instant.nanoseconds(of: CLOCK_REALTIME)) }
-
         /// Later than every other time. Means "no date".
         public static let distantFuture = WallTime(nanosecondsSince1970: .max)
-
         /// `time` moved into the future by `duration`. Fractions of a nanosecond are rounded up.
         public static func + (time: WallTime, duration: Duration) -> WallTime { WallTime(time.instant + duration) }
         /// `time` moved into the past by `duration`.

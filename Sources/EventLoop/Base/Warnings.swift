@@ -107,7 +107,6 @@ package enum Warnings {
     }
 
     static func hold() { _ = state.lockValue() }
-
     static func release() { state.unlock() }
 }
 

@@ -9,13 +9,10 @@ class ClosureQueues: @unchecked Sendable {
     // SAFETY: atomics, what the loop's lock guards, and what its thread owns, in this order.
 
     // MARK: Read by any thread, written under the loop's lock
-
     private final let populationWord = Atomic<Int>(0)
     private final let queueingsWord = Atomic<UInt64>(0)
-
     /// How many sources, timers, keep-alives and queued closures keep the mode from being empty.
     @inline(__always) final var population: Int { populationWord.load(ordering: .acquiring) }
-
     /// Counts what was ever queued: at the same count, a queue that was empty is empty.
     @inline(__always) final var queueings: UInt64 { queueingsWord.load(ordering: .acquiring) }
 
@@ -27,7 +24,6 @@ class ClosureQueues: @unchecked Sendable {
     @exclusivity(unchecked) final var performing = WorkQueue()
 
     // MARK: Under the lock. The lock orders the writes, so a load and a store will do.
-
     @inline(__always) final func changePopulationLocked(by change: Int) {
         let new = populationWord.load(ordering: .relaxed) &+ change
         assert(new >= 0, "an item left a mode that it was not in")
@@ -36,9 +32,7 @@ class ClosureQueues: @unchecked Sendable {
 
     @inline(__always)
     final func countQueueingLocked() { queueingsWord.store(queueingsWord.load(ordering: .relaxed) &+ 1, ordering: .releasing) }
-
     @inline(__always) final func isEmptyLocked(_ kind: ClosureKind) -> Bool { kind == .block ? blocks.isEmpty : performs.isEmpty }
-
     @inline(__always) final func countLocked(_ kind: ClosureKind) -> Int { kind == .block ? blocks.count : performs.count }
 
     /// The sequence number of the first closure with a ticket; greater than any other if there is none.

@@ -5,10 +5,8 @@ struct ObservedActivities: ~Copyable, Sendable {
     private let union = Atomic<UInt>(0)
     /// Counts the changes of the list.
     private let versionWord = Atomic<UInt64>(0)
-
     /// Whether an observer observes one of these.
     @inline(__always) func intersects(_ activities: RunLoop.Activity) -> Bool { union.load(ordering: .relaxed) & activities.rawValue != 0 }
-
     var version: UInt64 { versionWord.load(ordering: .acquiring) }
 
     fileprivate func didChangeLocked(_ list: ContiguousArray<RunLoop.Observer>) {

@@ -5,7 +5,6 @@ struct SignaledSources: ~Copyable {
     /// Retained. A field of its own, because most passes have one signal: no array, and no second count of its reference.
     private var single: Unmanaged<SourceMembership>?
     private var others: ContiguousArray<SourceMembership> = []
-
     deinit { single?.release() }
 
     @inline(__always) mutating func add(_ membership: SourceMembership, inMode index: Int) {

@@ -10,7 +10,6 @@ final class ModeState: ClosureQueues, @unchecked Sendable {
     let index: Int
 
     // MARK: Read by any thread, written under the loop's lock
-
     /// How many of the sources the kernel watches.
     let watchedSources = Atomic<Int>(0)
     /// Whether the mode is one of the common ones; never taken back.
@@ -65,7 +64,6 @@ final class ModeState: ClosureQueues, @unchecked Sendable {
     }
 
     // MARK: Guest loops
-
     @inline(__always) var hasGuestLoops: Bool { hasGuests.load(ordering: .acquiring) }
 
     func addGuestLoopLocked(_ membership: SourceMembership) {
@@ -92,14 +90,12 @@ struct TimerSlots: ~Copyable, Sendable {
     }
 
     mutating func giveBack(_ slot: UInt32) { free.append(slot) }
-
     var wasNeverUsed: Bool { count == 0 }
 }
 
 /// The kinds of events that step 9 serves, one kind a pass.
 enum EventKind: Int {
     case timers, descriptors, messages, mainQueue
-
     /// The one whose turn comes after this.
     var next: EventKind { EventKind(rawValue: (rawValue + 1) % 4)! }  // 0 to 3 are the raw values
 }

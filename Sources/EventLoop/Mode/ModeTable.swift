@@ -15,13 +15,10 @@ final class ModeTable: @unchecked Sendable {
     // SAFETY: `array` and `countWord` are atomics, and an entry below the count never changes; the rest is guarded by the loop's lock.
 
     private typealias Entries = UnsafeMutablePointer<Unmanaged<ModeState>>
-
     /// The index that stands for the common modes.
     static let common = -1
-
     /// The closures and counts of all common modes.
     let common = ClosureQueues()
-
     private let array: Atomic<Entries>
     private let countWord = Atomic<Int>(0)
 
@@ -49,7 +46,6 @@ final class ModeTable: @unchecked Sendable {
     }
 
     // MARK: Any thread
-
     @inline(__always) var count: Int { countWord.load(ordering: .acquiring) }
 
     /// A mode, borrowed: modes live as long as the table.
@@ -59,10 +55,8 @@ final class ModeTable: @unchecked Sendable {
     }
 
     @inline(__always) subscript(index: Int) -> ModeState { reference(index).object }
-
     /// Calls `body` with each mode, borrowed, by index.
     @inline(__always) func forEach(_ body: (ModeState) -> Void) { for index in 0..<count { reference(index).use(body) } }
-
     /// Holds on all modes, by index.
     var all: [ModeState] { (0..<count).map { self[$0] } }
 
@@ -87,15 +81,11 @@ final class ModeTable: @unchecked Sendable {
     }
 
     // MARK: Under the lock
-
     /// In the order in which they became common, which is the order of callouts for each of them.
     var commonNames: [RunLoop.Mode] { locked.commonNames }
-
     /// The modes that a name stands for.
     func namesLocked(_ name: RunLoop.Mode) -> [RunLoop.Mode] { name == .common ? locked.commonNames : [name] }
-
     func referenceLocked(_ name: RunLoop.Mode) -> Borrowed<ModeState>? { referenceAmongFirst(name) ?? locked.others[name].map(reference) }
-
     func findLocked(_ name: RunLoop.Mode) -> ModeState? { referenceLocked(name)?.object }
 
     @discardableResult
@@ -131,7 +121,6 @@ final class ModeTable: @unchecked Sendable {
     }
 
     // MARK: Closures, under the lock
-
     private func queues(_ index: Int) -> ClosureQueues { index == Self.common ? common : self[index] }
 
     func enqueueLocked(_ item: __owned WorkItem, _ names: [RunLoop.Mode], _ kind: ClosureKind) {

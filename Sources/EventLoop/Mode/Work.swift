@@ -26,9 +26,7 @@ struct WorkItem: Sendable {
     // SAFETY: the loop's thread, while it performs the closure. The frames around the call hold the ticket, for ever if the thread ends inside.
     /// The ticket of the closure in which this one is performed.
     @exclusivity(unchecked) final var outer: Unmanaged<WorkTicket>?
-
     init(_ state: State = .waiting) { word = Atomic(state) }
-
     final var state: State { word.load(ordering: .acquiring) }
 
     /// False if the state is not `old`.
@@ -38,10 +36,8 @@ struct WorkItem: Sendable {
 
     /// The loop has refused the closure, or has ended; it will not be performed.
     func workWasDropped() {}
-
     /// The thread has ended inside the closure, which will not return.
     func workWasAbandoned() {}
-
     final func add(_ position: WorkPosition) { if first == nil { first = position } else { others.append(position) } }
 
     final func removePositions() {
@@ -63,12 +59,10 @@ struct WorkPosition: Sendable {
 /// The closures of one kind, blocks or performs, that are queued for one mode, or for the common modes. Under the loop's lock.
 struct ClosureQueue: ~Copyable, Sendable {
     typealias Index = LinkedQueue<WorkItem>.Index
-
     /// For this mode alone.
     var plain = WorkQueue()
     /// Those with a ticket.
     var ticketed = LinkedQueue<WorkItem>()
-
     var isEmpty: Bool { plain.isEmpty && ticketed.isEmpty }
     var count: Int { plain.count + ticketed.count }
 }

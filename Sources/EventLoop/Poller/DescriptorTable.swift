@@ -14,9 +14,7 @@ struct DescriptorTable: ~Copyable {
 
     private var chains = PlainList<Chain>()
     private(set) var count = 0
-
     var isEmpty: Bool { count == 0 }
-
     /// The first registration of a number, which leads to the others. It is the one that was inserted last.
     func first(of descriptor: Int32) -> RegistrationPointer? { contains(descriptor) ? chains[Int(descriptor)].first : nil }
 
@@ -44,7 +42,6 @@ struct DescriptorTable: ~Copyable {
     }
 
     // MARK: Events on the number itself
-
     /// Whether an event can be added for the number itself: an edge-triggered one only alone, others beside all but an edge-triggered one.
     func hasRoom(forEventOf watch: Watch) -> Bool {
         guard contains(watch.descriptor) else { return true }

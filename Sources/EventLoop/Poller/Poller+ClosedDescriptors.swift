@@ -15,9 +15,7 @@ struct ClosedDescriptors {
     fileprivate var turnsBeforeSweep = 0
     /// The poller could not replace the base. The next sweep tries again.
     fileprivate var isStuck = false
-
     var isEmpty: Bool { owners.isEmpty }
-
     func lacksOwner(of descriptor: Int32) -> Bool { owners[descriptor] == "" }
 
     mutating func insert(_ descriptor: Int32, among count: Int) {
@@ -74,7 +72,6 @@ extension Poller {
     }
 
     // MARK: Waiting
-
     /// Waits on the epoll descriptor instead of in libevent, which would not return when the kernel reports a descriptor without an event.
     ///
     /// Guests have timers that the epoll descriptor knows nothing of, so beside them it asks every 10 ms at least. False when nothing
@@ -147,7 +144,6 @@ extension Poller {
     }
 
     // MARK: Waits that fail
-
     /// The kernel refuses to wait. A source whose descriptor was closed fails; any other reason ends the program.
     @inline(never) func recoverFromFailedWait() {
         let code = errno

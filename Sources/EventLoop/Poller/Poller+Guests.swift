@@ -94,7 +94,6 @@ extension Poller {
     }
 
     // MARK: Waiting
-
     /// Asks the kernel, and if there was nothing waits.
     ///
     /// The first question ends after two rounds at the latest, whatever the guests do. The wait behind it ends within two rounds of anything of ours:

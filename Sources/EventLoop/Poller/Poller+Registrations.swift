@@ -53,7 +53,6 @@ extension Poller {
     }
 
     // MARK: The kernel's side
-
     /// Compares what the number stands for with what is watched under it.
     private func checkNumber(_ watch: Watch, stale: inout [UnsafeRawPointer]) -> RunLoop.SourceError? {
         guard let identity = FileIdentity(of: watch.descriptor), identity == watch.identity else {

@@ -108,7 +108,6 @@ final class Poller {
     }
 
     // MARK: Waiting
-
     /// Collects what is ready, without waiting.
     @inline(__always) func poll() -> WaitResult { inside(waiting: false) }
 
@@ -167,7 +166,6 @@ final class Poller {
     var watchesAnything: Bool { !state.registrations.isEmpty || state.guests != nil || state.asksAlways || !state.stale.isEmpty }
 
     // MARK: Another base
-
     /// Moves everything to a new base, because the old one's set has a file that nobody can take out: its closed descriptor has a duplicate.
     ///
     /// `event_reinit` would do it in place, but libevent 2.1.12 closes its signal sockets twice there, the second time perhaps another thread's.
@@ -202,7 +200,6 @@ final class Poller {
     }
 
     // MARK: Collecting
-
     /// Short, and without a call except the last: it runs once for each event.
     static let collect: EventCallback = { _, what, context in
         let registration = context.unsafelyUnwrapped.assumingMemoryBound(to: Registration.self)

@@ -8,12 +8,9 @@ struct ReadyList: ~Copyable {
     /// The slots in use are from `front` to `end`. The first is not empty, unless there is none.
     private var front = 0
     private var end = 0
-
     init() { slots = .allocate(capacity: 0) }
     deinit { slots.deallocate() }
-
     @inline(__always) var isEmpty: Bool { front == end }
-
     @inline(__always) var first: RegistrationPointer? { front == end ? nil : slots[front] }
 
     @inline(__always) mutating func append(_ registration: RegistrationPointer) {

@@ -12,7 +12,6 @@ struct Registration: ~Copyable {
     // SAFETY: but for the core, the registration belongs to the thread of its poller's loop.
 
     // MARK: Read when a source comes or goes
-
     /// The membership that the poller's owner registered; opaque down here.
     fileprivate(set) var owner: UnsafeRawPointer
     /// The owner's next registration, in another base. The owner's to use.
@@ -33,7 +32,6 @@ struct Registration: ~Copyable {
     var isMuted = false
 
     // MARK: Touched by every event
-
     /// The source's own, if this is its first registration. Begins the second line.
     var ownCore: SourceCore
     var readyIndex: UInt32 = 0
@@ -102,7 +100,6 @@ struct ComparisonCountdown: BitwiseCopyable {
 
     /// Whether the source has been served four times: one that lives shorter is worth no second system call.
     var isPastFirstServings: Bool { word >> 12 >= 3 }
-
     /// Has the next serving be the last before a check.
     mutating func checkNext() { word = word & 0xF000 | 1 }
 
@@ -151,7 +148,6 @@ extension Registration {
 extension RegistrationPointer {
     /// The registration is its source's own, and the only one: serving does not read the first line.
     @inline(__always) var isOwnAndOnly: Bool { pointee.flags.isDisjoint(with: [.isSeparate, .isInSeveralBases]) }
-
     var poller: Borrowed<Poller> { pointee.collector.pointee.poller }
 
     /// The core of the registered source.

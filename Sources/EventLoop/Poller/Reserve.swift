@@ -32,7 +32,6 @@ enum Reserve {
 
     /// Nothing wakes it before `watch(_:)`.
     static func takePoller() -> Poller? { take(poller) }
-
     static func takeChannel() -> WakeChannel? { take(channel)?.take() }
 
     private static func take<Part: AnyObject>(_ slot: borrowing Slot<Part>) -> Part? {
@@ -71,9 +70,7 @@ enum Reserve {
     private struct Slot<Object: AnyObject>: ~Copyable, Sendable {
         /// A retained object, or zero.
         private let word = Atomic<UInt>(0)
-
         var isEmpty: Bool { word.load(ordering: .relaxed) == 0 }
-
         borrowing func clear() { word.store(0, ordering: .relaxed) }
 
         borrowing func take() -> Object? {

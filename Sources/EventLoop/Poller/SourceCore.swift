@@ -97,12 +97,9 @@ extension SourceCorePointer {
 
     /// After the last access to the registration around the core.
     func giveRegistrationBack() { pointee.isRegistered.store(false, ordering: .releasing) }
-
     /// The memory of the handler's two words.
     @inline(__always) var handlerMemory: UnsafeMutableRawPointer { UnsafeMutableRawPointer(self) }
-
     var hasHandler: Bool { pointee.handler.0 != 0 }
-
     /// After the class has released the handler.
     func forgetHandler() { pointee.handler = (0, 0) }
 

@@ -4,14 +4,12 @@ package struct Readiness: OptionSet, Sendable {
     private let bits: UInt8
     package var rawValue: Int32 { Int32(bits) }
     package init(rawValue: Int32) { bits = UInt8(truncatingIfNeeded: rawValue) }
-
     package static let read = Readiness(rawValue: 1)
     package static let write = Readiness(rawValue: 2)
     package static let closed = Readiness(rawValue: 4)
     package static let broken = Readiness(rawValue: 8)
     static let priority = Readiness(rawValue: 16)
     static let error = Readiness(rawValue: 32)
-
     /// An error is all there is: nothing that was asked for, and no hang-up.
     var isErrorAlone: Bool { self == [.broken, .error] }
 }
