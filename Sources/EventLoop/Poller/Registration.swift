@@ -77,13 +77,13 @@ struct Registration: ~Copyable {
         set { flags = newValue ? flags.union(.isInSeveralBases) : flags.subtracting(.isInSeveralBases) }
     }
 
-    private init(object: UnsafeRawPointer, traits: SourceCore.Traits) {
+    private init(traits: SourceCore.Traits) {
         // Nobody reads either before `take`.
         let nobody = UnsafeMutableRawPointer(bitPattern: 16)!
         owner = UnsafeRawPointer(nobody)
         collector = nobody.assumingMemoryBound(to: Collector.self)
         watch = Watch(identity: FileIdentity(stat()), descriptor: -1, wanted: [], trigger: .level, priority: .default)
-        ownCore = SourceCore(object: object, traits: traits)
+        ownCore = SourceCore(traits: traits)
     }
 }
 
@@ -118,9 +118,9 @@ extension Registration {
     static let coreOffset = lineSize
 
     /// Allocates the core of a source in a registration that no base uses yet. The caller frees it with `free`.
-    static func allocate(object: UnsafeRawPointer, traits: SourceCore.Traits) -> RegistrationPointer {
+    static func allocate(traits: SourceCore.Traits) -> RegistrationPointer {
         cplatform_allocate_lines(EventRecord<Registration>.byteCount)
-            .initializeMemory(as: Registration.self, to: Registration(object: object, traits: traits))
+            .initializeMemory(as: Registration.self, to: Registration(traits: traits))
     }
 
     /// A registration of a source in a base: the one around the source's core, or one of its own if that is in use.
@@ -128,7 +128,7 @@ extension Registration {
         for core: SourceCorePointer, in poller: Poller, owner: UnsafeRawPointer, watch: Watch, tag: Int32
     ) -> RegistrationPointer {
         let own = core.takeRegistration()
-        let registration = own ?? allocate(object: core.pointee.object, traits: [])
+        let registration = own ?? allocate(traits: [])
         if own == nil { registration.pointee.ownCore.otherCore = core }
         registration.pointee.owner = owner
         registration.pointee.collector = poller.collector

@@ -11,8 +11,8 @@ struct SourceCore: ~Copyable {
     fileprivate var handler: (UInt, UInt) = (0, 0)
     /// The id of the loop whose thread is in the handler, or zero. A handler never runs on two threads at once.
     let servingLoop = Atomic<UInt64>(0)
-    /// The source object. Written once, by the initializer of the source.
-    var object: UnsafeRawPointer
+    /// The source object. Written once, by the initializer of the source; nobody reads it before.
+    var object = UnsafeRawPointer(bitPattern: 16)!
     let rundown = Rundown()
     /// How deeply calls of the handler are nested. Only the thread of `servingLoop` accesses it.
     var servingDepth: UInt16 = 0
@@ -47,10 +47,7 @@ struct SourceCore: ~Copyable {
         static let callsOutWhenLeaving = Traits(rawValue: 1 << 6)
     }
 
-    init(object: UnsafeRawPointer, traits: Traits) {
-        self.object = object
-        self.traits = traits
-    }
+    init(traits: Traits) { self.traits = traits }
 
     /// The core of this registration's source, if that is in another registration. Stored in place of a handler, which this core does not have then.
     var otherCore: SourceCorePointer? {
@@ -64,11 +61,9 @@ typealias SourceCorePointer = UnsafeMutablePointer<SourceCore>
 extension SourceCorePointer {
     /// Makes the core of a source, in an unused registration if the kernel watches it. The caller sets the object first. The core is freed by `free`.
     static func make(traits: SourceCore.Traits) -> SourceCorePointer {
-        // Nobody reads the object before the caller sets it.
-        let nobody = UnsafeRawPointer(bitPattern: 16)!
-        if traits.contains(.isWatched) { return Registration.allocate(object: nobody, traits: traits).core }
+        if traits.contains(.isWatched) { return Registration.allocate(traits: traits).core }
         let core = SourceCorePointer.allocate(capacity: 1)
-        core.initialize(to: SourceCore(object: nobody, traits: traits))
+        core.initialize(to: SourceCore(traits: traits))
         return core
     }
 

@@ -6,7 +6,7 @@ extension RegistrationPointer {
     /// The caller frees it with `freeFake()`.
     static func fake(descriptor: Int32) -> RegistrationPointer {
         // SAFETY: the lists read the number and their own places only; they never access the poller, the owner or the source.
-        let registration = Registration.allocate(object: UnsafeRawPointer(bitPattern: 16)!, traits: [])
+        let registration = Registration.allocate(traits: [])
         registration.pointee.watch.descriptor = descriptor
         return registration
     }
