@@ -36,12 +36,6 @@ package enum Warnings {
         var receiver: Receiver?
         /// What was reported: hashes of kinds and places. At most `limit`, and the first that is not reported itself.
         var reported: Set<[Int]> = []
-
-        mutating func decidedReceiver() -> Receiver {
-            let decided = receiver ?? .asBuilt
-            receiver = decided
-            return decided
-        }
     }
 
     private static let state = LoopLock(State())
@@ -72,19 +66,19 @@ package enum Warnings {
     @inline(never) package static func reportEach(
         _ kind: RunLoop.Warning.Kind, label: String?, site: CreationSite, _ message: @autoclosure () -> String
     ) { /* DOES CALLOUT */
-        guard cplatform_begin_warning() else { return }
-        defer { cplatform_end_warning() }
-        let receiver = state.withLockIfOwn { $0.decidedReceiver() }
-        receiver?(RunLoop.Warning(kind: kind, message: message(), label: label, createdAt: site.description))
+        report(kind, place: nil) { RunLoop.Warning(kind: kind, message: message(), label: label, createdAt: site.description) }
     }
 
-    private static func report(_ kind: RunLoop.Warning.Kind, place: [Int], _ make: () -> RunLoop.Warning) { /* DOES CALLOUT */
+    /// Without a place it is reported each time.
+    private static func report(_ kind: RunLoop.Warning.Kind, place: [Int]?, _ make: () -> RunLoop.Warning) { /* DOES CALLOUT */
         guard cplatform_begin_warning() else { return }
         defer { cplatform_end_warning() }
         // Who receives it, and whether it is one too many. Nil if it was reported before, or nobody listens.
         let admitted = state.withLockIfOwn { state -> (Receiver, Bool)? in
-            let receiver = state.decidedReceiver()
+            let receiver = state.receiver ?? .asBuilt
+            state.receiver = receiver
             if case .nobody = receiver { return nil }
+            guard let place else { return (receiver, false) }
             if state.reported.count > limit || !state.reported.insert([kind.hashValue] + place).inserted { return nil }
             return (receiver, state.reported.count > limit)
         }
