@@ -19,22 +19,19 @@ final class ModeTable: @unchecked Sendable {
     static let common = -1
     /// The closures and counts of all common modes.
     let common = ClosureQueues()
+    private static let firstCapacity = 4
     private let array: Atomic<Entries>
     private let countWord = Atomic<Int>(0)
 
-    private struct Locked {
-        /// The modes after the first `searchedWithoutLock`.
-        var others: [RunLoop.Mode: Int] = [:]
-        var capacity = 4
-        var outgrown: [Entries] = []
-        var commonNames: [RunLoop.Mode] = [.default]
-    }
-
     // SAFETY: read and written under the loop's lock only.
-    @exclusivity(unchecked) private var locked = Locked()
+    /// The modes after the first `searchedWithoutLock`.
+    @exclusivity(unchecked) private var others: [RunLoop.Mode: Int] = [:]
+    @exclusivity(unchecked) private var outgrown: [Entries] = []
+    /// In the order in which they became common, which is the order of callouts for each of them.
+    @exclusivity(unchecked) private(set) var commonNames: [RunLoop.Mode] = [.default]
 
     init() {
-        array = Atomic(.allocate(capacity: 4))
+        array = Atomic(.allocate(capacity: Self.firstCapacity))
         makeLocked(.default)
     }
 
@@ -42,7 +39,7 @@ final class ModeTable: @unchecked Sendable {
         let entries = array.load(ordering: .relaxed)
         for index in 0..<count { entries[index].release() }
         entries.deallocate()
-        for entries in locked.outgrown { entries.deallocate() }
+        for entries in outgrown { entries.deallocate() }
     }
 
     // MARK: Any thread
@@ -81,11 +78,9 @@ final class ModeTable: @unchecked Sendable {
     }
 
     // MARK: Under the lock
-    /// In the order in which they became common, which is the order of callouts for each of them.
-    var commonNames: [RunLoop.Mode] { locked.commonNames }
     /// The modes that a name stands for.
-    func namesLocked(_ name: RunLoop.Mode) -> [RunLoop.Mode] { name == .common ? locked.commonNames : [name] }
-    func referenceLocked(_ name: RunLoop.Mode) -> Borrowed<ModeState>? { referenceAmongFirst(name) ?? locked.others[name].map(reference) }
+    func namesLocked(_ name: RunLoop.Mode) -> [RunLoop.Mode] { name == .common ? commonNames : [name] }
+    func referenceLocked(_ name: RunLoop.Mode) -> Borrowed<ModeState>? { referenceAmongFirst(name) ?? others[name].map(reference) }
     func findLocked(_ name: RunLoop.Mode) -> ModeState? { referenceLocked(name)?.object }
 
     @discardableResult
@@ -94,27 +89,27 @@ final class ModeTable: @unchecked Sendable {
     func madeLocked(_ name: RunLoop.Mode) -> Borrowed<ModeState> {
         if count > 0, let mode = referenceLocked(name) { return mode }
         let index = count
-        let mode = ModeState(name: name, index: index, isCommon: locked.commonNames.contains(name))
-        if index == locked.capacity { growLocked() }
+        let mode = ModeState(name: name, index: index, isCommon: commonNames.contains(name))
+        // The capacity is a power of two.
+        if index >= Self.firstCapacity && index.nonzeroBitCount == 1 { growLocked(from: index) }
         (array.load(ordering: .relaxed) + index).initialize(to: .passRetained(mode))
         countWord.store(index + 1, ordering: .releasing)
-        if index >= Self.searchedWithoutLock { locked.others[name] = index }
+        if index >= Self.searchedWithoutLock { others[name] = index }
         return Borrowed(mode, keptBy: .loop)
     }
 
-    private func growLocked() {
+    private func growLocked(from capacity: Int) {
         let old = array.load(ordering: .relaxed)
-        let new = Entries.allocate(capacity: locked.capacity * 2)
-        new.initialize(from: old, count: locked.capacity)
-        locked.outgrown.append(old)
-        locked.capacity *= 2
+        let new = Entries.allocate(capacity: capacity * 2)
+        new.initialize(from: old, count: capacity)
+        outgrown.append(old)
         array.store(new, ordering: .releasing)
     }
 
     /// Makes a mode one of the common ones, for good. False if it is one.
     func addCommonNameLocked(_ name: RunLoop.Mode) -> Bool {
-        if locked.commonNames.contains(name) { return false }
-        locked.commonNames.append(name)
+        if commonNames.contains(name) { return false }
+        commonNames.append(name)
         common.countQueueingLocked()
         findLocked(name)?.isCommon.store(true, ordering: .releasing)
         return true
@@ -148,9 +143,7 @@ final class ModeTable: @unchecked Sendable {
         return item
     }
 
-    private func removeLocked(_ position: WorkPosition) -> WorkItem {
-        queues(position.modeIndex).removeLocked(position.queueIndex, position.kind)
-    }
+    private func removeLocked(_ at: WorkPosition) -> WorkItem { queues(at.modeIndex).removeLocked(at.queueIndex, at.kind) }
 
     /// The sequence number of the first closure with a ticket that the mode may perform; greater than any other if there is none.
     ///
