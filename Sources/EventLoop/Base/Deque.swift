@@ -79,8 +79,7 @@ struct Deque<Element: Sendable>: ~Copyable, @unchecked Sendable {
         let fresh = UnsafeMutablePointer<Element>.allocate(capacity: newCapacity)
         fresh.moveInitialize(from: storage + head, count: count)
         freeStorage()
-        storage = fresh
-        capacity = newCapacity
+        (storage, capacity) = (fresh, newCapacity)
     }
 
     private func freeStorage() { if capacity > 0 { storage.deallocate() } }

@@ -114,8 +114,8 @@ struct LiveHistogram: ~Copyable, @unchecked Sendable {
     /// All at once: a class that is met for the first time after an hour must not cost an allocation in the middle of a pass.
     @inline(never) private borrowing func makeCounts() -> Counts {
         // Zeros are what an initialized `Counter` has. Of the 12 KiB, only the pages of durations that occur are ever touched.
-        guard let memory = calloc(Self.classes, MemoryLayout<Counter>.stride) else {
-            let size = Self.classes * MemoryLayout<Counter>.stride
+        let size = Self.classes * MemoryLayout<Counter>.stride
+        guard let memory = calloc(size, 1) else {
             preconditionFailure("a run loop's statistics need \(size) bytes, and the system refuses them")
         }
         let made = memory.bindMemory(to: Counter.self, capacity: Self.classes)

@@ -64,10 +64,7 @@ package struct LoopLock<Value: ~Copyable>: ~Copyable, @unchecked Sendable {
 extension LoopLock {
     /// Replaces the value and returns the former one, for the end of what it stands for. Nil, with nothing replaced, where `withLockIfOwn` is nil.
     package borrowing func exchange(_ new: Value) -> Value? {
-        withLockIfOwn { value -> Value in
-            let former = value
-            value = new
-            return former
-        }
+        var value = new
+        return withLockIfOwn { swap(&$0, &value) }.map { value }
     }
 }

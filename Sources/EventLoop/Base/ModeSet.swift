@@ -10,15 +10,13 @@ struct ModeSet: Sendable {
     @inline(__always) func contains(_ index: Int) -> Bool { index < 64 ? low & (1 &<< UInt64(index)) != 0 : containsHigh(index) }
 
     @inline(never) private func containsHigh(_ index: Int) -> Bool {
-        let word = index / 64 - 1
-        guard let high, word < high.count else { return false }
-        return high[word] & (1 << UInt64(index % 64)) != 0
+        guard let high, index / 64 <= high.count else { return false }
+        return high[index / 64 - 1] & (1 << UInt64(index % 64)) != 0
     }
 
     /// True if the set did not contain the index.
-    @inline(__always)
     @discardableResult
-    mutating func insert(_ index: Int) -> Bool {
+    @inline(__always) mutating func insert(_ index: Int) -> Bool {
         if contains(index) { return false }
         if index < 64 { low |= 1 &<< UInt64(index) } else { insertHigh(index) }
         return true
@@ -33,9 +31,8 @@ struct ModeSet: Sendable {
     }
 
     /// True if the set contained the index.
-    @inline(__always)
     @discardableResult
-    mutating func remove(_ index: Int) -> Bool {
+    @inline(__always) mutating func remove(_ index: Int) -> Bool {
         if !contains(index) { return false }
         if index < 64 { low &= ~(1 &<< UInt64(index)) } else { removeHigh(index) }
         return true

@@ -27,9 +27,7 @@ extension RunLoop {
 
         /// Without this, code that runs the mode "kCFRunLoopDefaultMode" would run an empty mode, return at once, and spin.
         @inline(__always) private static func canonicalText(_ text: String) -> String {
-            // Most names have another length.
-            let length = text.utf8.count
-            return length == 20 || length == 21 ? canonicalLongText(text) : text
+            20...21 ~= text.utf8.count ? canonicalLongText(text) : text  // most names have another length
         }
 
         private static func canonicalLongText(_ text: String) -> String {

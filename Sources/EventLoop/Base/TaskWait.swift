@@ -24,8 +24,7 @@ package final class TaskWait<Outcome: Sendable>: Sendable {
     ///
     /// When `deadline` (real time) passes or the task is cancelled, calls `giveUp`, on any thread, at most twice: it or another thread must deliver.
     package func outcome(
-        until deadline: RunLoop.Instant?, isolation: isolated (any Actor)? = #isolation,
-        giveUp: @escaping @Sendable () -> Void
+        until deadline: RunLoop.Instant?, isolation: isolated (any Actor)? = #isolation, giveUp: @escaping @Sendable () -> Void
     ) async -> Outcome {
         var timer: Task<Void, Never>?
         if let deadline, deadline != .distantFuture {

@@ -42,28 +42,26 @@ package enum TickClock {
 
     /// The unit as it is known now: after a millisecond it is known to a ten thousandth.
     static var nanosecondsPerTick: Double {
-        if let unit = Reading.now.nanosecondsPerTick(since: start) {
-            lastUnit.store(unit.bitPattern, ordering: .relaxed)
-            return unit
+        let last = lastUnit.load(ordering: .relaxed)
+        guard let unit = Reading.now.nanosecondsPerTick(since: start) ?? (last == 0 ? measuredUnit() : nil) else {
+            return last == 0 ? 1 : Double(bitPattern: last)
         }
-        let bits = lastUnit.load(ordering: .relaxed)
-        return bits == 0 ? measureUnit() : Double(bitPattern: bits)
+        lastUnit.store(unit.bitPattern, ordering: .relaxed)
+        return unit
     }
 
     /// By two readings that are a millisecond apart: for a machine that was suspended before anybody asked.
-    private static func measureUnit() -> Double {
+    private static func measuredUnit() -> Double? {
         let begin = Reading.now
         var end = begin
         var readings = 0
         while end.nanoseconds - begin.nanoseconds < 1_000_000 {  // ends: the system's clock goes on, or it stands still
             // In a simulation it does while code runs.
-            if readings == 1_000 && end.nanoseconds == begin.nanoseconds { return 1 }
+            if readings == 1_000 && end.nanoseconds == begin.nanoseconds { return nil }
             readings += 1
             end = .now
         }
-        guard let unit = end.nanosecondsPerTick(since: begin) else { return 1 }
-        lastUnit.store(unit.bitPattern, ordering: .relaxed)
-        return unit
+        return end.nanosecondsPerTick(since: begin)
     }
 
     /// How long so many ticks are.

@@ -149,10 +149,8 @@ struct TimerQueue: ~Copyable {
     private func hardDeadline(_ slot: UInt32) -> Int64 { slots[Int(slot)].date.addingSaturated(softness[Int(slot)].tolerance) }
 
     // MARK: Positions in the heaps
-    private var positions: HeapPositions {
-        @inline(__always) get {
-            HeapPositions(first: UnsafeMutableRawPointer(slots.first) + Self.positionOffset, stride: MemoryLayout<Slot>.stride)
-        }
+    @inline(__always) private var positions: HeapPositions {
+        HeapPositions(first: UnsafeMutableRawPointer(slots.first) + Self.positionOffset, stride: MemoryLayout<Slot>.stride)
     }
 
     private var hardPositions: HeapPositions {

@@ -23,9 +23,7 @@ struct DeadlineTimer: ~Copyable {
         if descriptor < 0 && errno != ENOSYS { throw .system(operation: "making a timer descriptor", errno: errno) }
     }
 
-    deinit {
-        if descriptor >= 0 { cplatform_close(descriptor) }
-    }
+    deinit { if descriptor >= 0 { cplatform_close(descriptor) } }
 
     /// What the event watches for. An edge needs no read: each arming that comes due is a new one.
     var flags: EventFlags { descriptor < 0 ? [.timeout] : reportsEdges ? [.read, .persist, .edge] : [.read, .persist] }
@@ -40,9 +38,7 @@ struct DeadlineTimer: ~Copyable {
     }
 
     /// Makes an expired descriptor unreadable when nothing is armed: an edge needs no read, but `EPOLL_CTL_MOD` reports it once more.
-    func forgetExpiry() {
-        if armed == .max { readReports(of: descriptor) }
-    }
+    func forgetExpiry() { if armed == .max { readReports(of: descriptor) } }
 
     /// Arms for `deadline` (`Int64.max`: none), at the latest when an earlier armed one comes: a limit that moves with every run costs no call.
     @inline(__always) mutating func arm(_ deadline: Int64) {
@@ -50,10 +46,8 @@ struct DeadlineTimer: ~Copyable {
         rearm(deadline)
     }
 
-    /// Arms for `deadline` and for nothing else, where a wake-up at an earlier one would be noticed.
-    mutating func armExactly(_ deadline: Int64) {
-        if deadline != armed { rearm(deadline) }
-    }
+    /// Arms for `deadline` and for nothing else, while nobody waits: a wake-up at an earlier one would be noticed.
+    mutating func armExactly(_ deadline: Int64) { if deadline != armed { rearm(deadline) } }
 
     @inline(never) private mutating func rearm(_ deadline: Int64) {
         armed = deadline

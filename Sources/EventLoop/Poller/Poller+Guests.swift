@@ -13,9 +13,7 @@ protocol GuestObserver: AnyObject {
 }
 
 /// A callout that the owner has opened a span for: the index of the span, and the number of the observation that has it.
-struct OpenCalloutSpan {
-    let level: Int, adoption: UInt32
-}
+struct OpenCalloutSpan { let level: Int, adoption: UInt32 }
 
 /// C libraries may have events on the base.
 struct Guests {
@@ -67,9 +65,7 @@ extension Poller {
     }
 
     /// Whether a C library has events that keep the mode from being empty.
-    var hasForeignEvents: Bool {
-        if let guests = state.guests { state.base.addedEvents > guests.ownEvents } else { false }
-    }
+    var hasForeignEvents: Bool { if let guests = state.guests { state.base.addedEvents > guests.ownEvents } else { false } }
 
     /// Whether the last wait, or code outside it, left a guest's callback to be called.
     var hasActiveGuest: Bool { state.guests != nil && state.base.activeEvents > 0 }

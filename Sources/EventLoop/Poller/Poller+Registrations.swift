@@ -55,9 +55,7 @@ extension Poller {
     // MARK: The kernel's side
     /// Compares what the number stands for with what is watched under it.
     private func checkNumber(_ watch: Watch, stale: inout [UnsafeRawPointer]) -> RunLoop.SourceError? {
-        guard let identity = FileIdentity(of: watch.descriptor), identity == watch.identity else {
-            return .badDescriptor(watch.descriptor)
-        }
+        guard let identity = FileIdentity(of: watch.descriptor), identity == watch.identity else { return .badDescriptor(watch.descriptor) }
         var next = state.registrations.first(of: watch.descriptor)
         // If the first has this file, all behind it were compared when it was inserted. So registering is not linear in the sources of one number.
         if let next, next.pointee.watch.identity == identity { return nil }
@@ -90,9 +88,8 @@ extension Poller {
         let watch = registration.pointee.watch
         if watch.wanted.isEmpty { return nil }
         // Adding the descriptor to a set takes such a report.
-        let vanishing =
-            watch.isOfReportsThatVanish
-            ? Readiness.now(of: watch.descriptor, wanted: watch.wanted).union(registration.pointee.kept) : []
+        var vanishing: Readiness = []
+        if watch.isOfReportsThatVanish { vanishing = .now(of: watch.descriptor, wanted: watch.wanted).union(registration.pointee.kept) }
         registration.pointee.kept = []
         if needsNestedPoller(watch) {
             let nestedPoller = cplatform_make_nested_poller(

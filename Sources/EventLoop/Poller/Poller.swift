@@ -195,9 +195,7 @@ final class Poller {
         return true
     }
 
-    func forEachAdded(_ body: (RegistrationPointer) -> Void) {
-        state.registrations.forEach { if $0.pointee.isAdded { body($0) } }
-    }
+    func forEachAdded(_ body: (RegistrationPointer) -> Void) { state.registrations.forEach { if $0.pointee.isAdded { body($0) } } }
 
     // MARK: Collecting
     /// Short, and without a call except the last: it runs once for each event.
@@ -243,9 +241,6 @@ final class Poller {
         return what.readiness
     }
 
-    /// Arms the deadline while nobody waits: `Int64.max` for none.
-    func armDeadline(_ nanoseconds: Int64) { state.deadline.armExactly(nanoseconds) }
-
     /// A callback of the poller's own ran. Beside guests libevent would go on, so the wait must be ended.
     func countCollected() {
         state.collected += 1
@@ -253,9 +248,7 @@ final class Poller {
     }
 
     /// Level-triggered leftovers are asked of the kernel again: what made them ready may be gone.
-    @inline(__always) func dropLevelTriggered() {
-        if !ready.isEmpty { dropPresentLevelTriggered() }
-    }
+    @inline(__always) func dropLevelTriggered() { if !ready.isEmpty { dropPresentLevelTriggered() } }
 
     @inline(never) private func dropPresentLevelTriggered() {
         ready.removeAll { registration in

@@ -160,9 +160,7 @@ extension RegistrationPointer {
     }
 
     /// Frees a registration that has left its base, or leaves it to its source.
-    func giveBack() {
-        if pointee.flags.contains(.isSeparate) { free() } else { core.giveRegistrationBack() }
-    }
+    func giveBack() { if pointee.flags.contains(.isSeparate) { free() } else { core.giveRegistrationBack() } }
 
     func free() {
         deinitialize(count: 1)

@@ -186,7 +186,7 @@ extension RunLoop {
             guard let poller = hosted.mode.owned.poller else { continue }
             let own = time.manualClock == nil ? nextWake(hosted.mode) : .max
             // An active guest is a reason to step, which the owner looks for below.
-            poller.armDeadline(min(own, poller.hasActiveGuest ? .max : poller.nextGuestTimeout))
+            poller.state.deadline.armExactly(min(own, poller.hasActiveGuest ? .max : poller.nextGuestTimeout))
         }
         owned.hosting.isBetweenSteps = true
         observeHost(isWorking: false)
@@ -199,7 +199,7 @@ extension RunLoop {
             if severalModes || isTurn { owned.pending.formUnion(.recheckQueues) }
             guard hasReasonToStep(hosted.mode) else { continue }
             // The channel is in the bases of all hosted modes, so it cannot wake one of them.
-            if severalModes { hosted.mode.owned.poller?.armDeadline(1) } else { waker.wakeIfAsleep() }
+            if severalModes { hosted.mode.owned.poller?.state.deadline.armExactly(1) } else { waker.wakeIfAsleep() }
         }
         if let clock = time.manualClock { sleepInHost(on: clock) }
     }
