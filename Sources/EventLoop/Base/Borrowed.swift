@@ -1,8 +1,7 @@
-/// A reference to an object that something else keeps alive, used without counting: each count is a locked instruction, and a pass would make
-/// dozens. A stored `Unmanaged` owns a reference; a `Borrowed` never does.
-///
-/// Sound while the keeper keeps the object, which the code that makes the borrow has to know: `keptBy` names the keeper. A borrow may span a callout
-/// only if the keeper outlasts whatever a handler can do: remove and invalidate items, run the loop, end it, release what the program holds.
+/// A reference to an object that something else keeps alive, used without counting: each count is a locked instruction, and a pass would make dozens.
+/// A stored `Unmanaged` owns a reference; a `Borrowed` never does. Sound while the keeper keeps the object, which the code that makes the borrow has
+/// to know: `keptBy` names the keeper. A borrow may span a callout only if the keeper outlasts whatever a handler can do: remove and invalidate
+/// items, run the loop, end it, release what the program holds.
 struct Borrowed<Object: AnyObject> {
     private let reference: Unmanaged<Object>
     @inline(__always) init(_ object: Object, keptBy keeper: Keeper) { reference = .passUnretained(object) }

@@ -1,7 +1,6 @@
 /// First in, first out, and any element can be removed from the middle: a change that a later one cancels, a closure that is withdrawn, a frame or a
-/// waiter that times out (decision 48). Each operation is O(1) amortized.
-///
-/// An element has an index, which is valid until it leaves the queue, and a ticket, which is valid for good, and removes nothing when it has left.
+/// waiter that times out (decision 48). Each operation is O(1) amortized. An element has an index, which is valid until it leaves the queue, and a
+/// ticket, which is valid for good, and removes nothing when it has left.
 package struct LinkedQueue<Element: Sendable>: Sendable {
     package typealias Index = Int32
     static var noIndex: Index { -1 }

@@ -20,9 +20,8 @@ package final class TaskWait<Outcome: Sendable>: Sendable {
         continuation?.resume(returning: outcome)
     }
 
-    /// Suspends the task until there is an outcome.
-    ///
-    /// When `deadline` (real time) passes or the task is cancelled, calls `giveUp`, on any thread, at most twice: it or another thread must deliver.
+    /// Suspends the task until there is an outcome. When `deadline` (real time) passes or the task is cancelled, calls `giveUp`, on any thread, at
+    /// most twice: it or another thread must deliver.
     package func outcome(
         until deadline: RunLoop.Instant?, isolation: isolated (any Actor)? = #isolation, giveUp: @escaping @Sendable () -> Void
     ) async -> Outcome {

@@ -1,12 +1,10 @@
 internal import CPlatform
 import Synchronization
 
-/// Converts readings of the processor's clock, which cost a few nanoseconds, to time. Thread-safe.
-///
-/// Nobody says how long the processor's unit is. It follows from two readings of both clocks; the longer they are apart, the better.
-///
-/// While a machine is suspended, the system's clock stands still. The processor's goes on, or begins again at zero, or stands still, too. So
-/// readings before and after a suspension say nothing about the unit. A stretch of ticks across a suspension is with it, without it, or zero.
+/// Converts readings of the processor's clock, which cost a few nanoseconds, to time. Thread-safe. Nobody says how long the processor's unit is. It
+/// follows from two readings of both clocks; the longer they are apart, the better. While a machine is suspended, the system's clock stands still.
+/// The processor's goes on, or begins again at zero, or stands still, too. So readings before and after a suspension say nothing about the unit. A
+/// stretch of ticks across a suspension is with it, without it, or zero.
 package enum TickClock {
     /// Both clocks at one moment.
     struct Reading: Sendable {

@@ -145,10 +145,9 @@ final class ModeTable: @unchecked Sendable {
 
     private func removeLocked(_ at: WorkPosition) -> WorkItem { queues(at.modeIndex).removeLocked(at.queueIndex, at.kind) }
 
-    /// The sequence number of the first closure with a ticket that the mode may perform; greater than any other if there is none.
-    ///
-    /// `isCommon`, whether it performs what is queued for the common modes, is the same for a whole walk: a handler that makes the mode a common one
-    /// would otherwise let closures with a ticket overtake those without.
+    /// The sequence number of the first closure with a ticket that the mode may perform; greater than any other if there is none. `isCommon`, whether
+    /// it performs what is queued for the common modes, is the same for a whole walk: a handler that makes the mode a common one would otherwise let
+    /// closures with a ticket overtake those without.
     func firstTicketedLocked(_ mode: ModeState, isCommon: Bool, _ kind: ClosureKind) -> UInt64 {
         let own = mode.firstTicketedLocked(kind)
         return isCommon ? min(own, common.firstTicketedLocked(kind)) : own

@@ -3,9 +3,8 @@
 internal import CPlatform
 internal import EventLoopLibC
 
-/// A timerfd in the base, armed only when the deadline of a wait changes; where there is none, a libevent timeout.
-///
-/// libevent's own timeouts follow a coarse clock (2 ms late in the median), and its precise mode arms a timer on every wait.
+/// A timerfd in the base, armed only when the deadline of a wait changes; where there is none, a libevent timeout. libevent's own timeouts follow a
+/// coarse clock (2 ms late in the median), and its precise mode arms a timer on every wait.
 struct DeadlineTimer: ~Copyable {
     /// The timer's descriptor, or -1 where there is none.
     let descriptor: Int32

@@ -26,7 +26,6 @@ extension Poller {
     }
 
     /// The next source of the batch, not ready any more. Nil at the end: what a handler of the batch makes ready (see `connect`) waits for the next.
-    ///
     /// A source whose descriptor's number turns out to be another file's is passed over: it is watched no longer, and stands in `stale`.
     @inline(__always) func takeNext(in batch: inout ReadyBatch) -> (registration: RegistrationPointer, readiness: Readiness)? {
         while let registration = batch.isWhole ? ready.takeFirst() : takeChosen(in: &batch) {  // ends: each iteration takes one out

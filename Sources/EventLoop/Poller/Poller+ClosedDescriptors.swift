@@ -1,8 +1,7 @@
-// Descriptors that were closed while the poller watched them.
-//
-// If a duplicate is open, the *file* stays in the epoll set, and no `epoll_ctl` can remove it. When it becomes ready, the kernel reports a number
-// without an event, and libevent asks again without end, inside one wait. So if the kernel refuses to delete an event, the poller waits on the epoll
-// descriptor itself until a sweep through the set's list finds nothing left behind, or it has made a new base (`rebuild`).
+// Descriptors that were closed while the poller watched them. If a duplicate is open, the *file* stays in the epoll set, and no `epoll_ctl` can
+// remove it. When it becomes ready, the kernel reports a number without an event, and libevent asks again without end, inside one wait. So if the
+// kernel refuses to delete an event, the poller waits on the epoll descriptor itself until a sweep through the set's list finds nothing left behind,
+// or it has made a new base (`rebuild`).
 
 internal import CPlatform
 internal import EventLoopLibC
@@ -72,10 +71,9 @@ extension Poller {
     }
 
     // MARK: Waiting
-    /// Waits on the epoll descriptor instead of in libevent, which would not return when the kernel reports a descriptor without an event.
-    ///
-    /// Guests have timers that the epoll descriptor knows nothing of, so beside them it asks every 10 ms at least. False when nothing
-    /// was collected and the base has nothing left behind: the caller waits in libevent.
+    /// Waits on the epoll descriptor instead of in libevent, which would not return when the kernel reports a descriptor without an event. Guests
+    /// have timers that the epoll descriptor knows nothing of, so beside them it asks every 10 ms at least. False when nothing was collected and the
+    /// base has nothing left behind: the caller waits in libevent.
     func enterAmongClosed(waiting: Bool) -> Bool { /* DOES CALLOUT, of C libraries only */
         let set = epollSet()
         // Without the set the poller cannot look, so the first poll that finds nothing is enough.
@@ -101,7 +99,6 @@ extension Poller {
     private static var pause: Int32 { 10 }
 
     /// Looks for files that were left behind. Replaces the base if it finds some, or cannot look. False if the base must stay: some may remain.
-    ///
     /// `isSpinning` means that the set is ready although libevent finds nothing. Then the base is replaced even if no file is found.
     private func sweep(_ set: Int32?, isSpinning: Bool = false) -> Bool {
         let left = set.flatMap { leftBehind(in: $0) }

@@ -1,8 +1,6 @@
-// Errors that no handler takes, and reports that vanish when they are read.
-//
-// A message in a socket's error queue (a timestamp, the end of a zero-copy send) is an error that no read or write removes. A source without `.error`
-// would be called without end. So if an error is all there is, the poller *mutes* the registration: a nested poller reports the next change of any
-// kind. `checkFile` decides, because asking costs a system call.
+// Errors that no handler takes, and reports that vanish when they are read. A message in a socket's error queue (a timestamp, the end of a zero-copy
+// send) is an error that no read or write removes. A source without `.error` would be called without end. So if an error is all there is, the poller
+// *mutes* the registration: a nested poller reports the next change of any kind. `checkFile` decides, because asking costs a system call.
 
 internal import CPlatform
 

@@ -1,8 +1,7 @@
-// Waiting on a base that has events of C libraries: the poller's guests.
-//
-// libevent returns from `EVLOOP_ONCE` only when no callback of any level is left, so a guest that is always ready would keep the wait from ending.
-// Our own events are therefore *internal* ones on the most urgent level: libevent runs their callbacks first in every round, does not count them, and
-// continues with the guests. Our first callback has the wait end after the guests of this round, or at the beginning of the next.
+// Waiting on a base that has events of C libraries: the poller's guests. libevent returns from `EVLOOP_ONCE` only when no callback of any level is
+// left, so a guest that is always ready would keep the wait from ending. Our own events are therefore *internal* ones on the most urgent level:
+// libevent runs their callbacks first in every round, does not count them, and continues with the guests. Our first callback has the wait end after
+// the guests of this round, or at the beginning of the next.
 
 internal import CPlatform
 
@@ -90,13 +89,11 @@ extension Poller {
     }
 
     // MARK: Waiting
-    /// Asks the kernel, and if there was nothing waits.
-    ///
-    /// The first question ends after two rounds at the latest, whatever the guests do. The wait behind it ends within two rounds of anything of ours:
-    /// a wake-up, the deadline, a source. It could go on only if guests of two levels became ready at once, and the more urgent one stayed so.
-    ///
-    /// While somebody observes the loop's callouts, the thread waits on the base's epoll set, so that the time of the libraries' callbacks is
-    /// separate from the wait: libevent reports the end of its wait only since 2.2. Their timeouts are then up to a tick of the kernel's clock late.
+    /// Asks the kernel, and if there was nothing waits. The first question ends after two rounds at the latest, whatever the guests do. The wait
+    /// behind it ends within two rounds of anything of ours: a wake-up, the deadline, a source. It could go on only if guests of two levels became
+    /// ready at once, and the more urgent one stayed so. While somebody observes the loop's callouts, the thread waits on the base's epoll set, so
+    /// that the time of the libraries' callbacks is separate from the wait: libevent reports the end of its wait only since 2.2. Their timeouts are
+    /// then up to a tick of the kernel's clock late.
     func enterBesideGuests(waiting: Bool) { /* DOES CALLOUT, of C libraries only */
         let set = state.guestObserver == nil ? nil : epollSet()
         while true {  // ends: with an event of ours, or a callback of a C library

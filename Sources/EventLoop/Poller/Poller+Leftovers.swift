@@ -7,7 +7,6 @@ extension Poller {
     private static let mostChecks = 8
 
     /// Whether a source that an earlier run has left is ready, and the first of the list. Then a run that serves one asks the kernel about no other.
-    ///
     /// One system call for a level-triggered source, because somebody else may have read its data. A descriptor that has become ready since waits
     /// until those that were reported with the leftovers are served.
     @inline(never) func hasVerifiedLeftover() -> Bool {

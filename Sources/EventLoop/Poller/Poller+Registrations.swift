@@ -2,9 +2,8 @@ internal import CPlatform
 internal import EventLoopLibC
 
 extension Poller {
-    /// Watches a descriptor of a source for `owner`, who stays alive until `unregister`, and keeps the source alive. `tag` is for the owner.
-    ///
-    /// `stale` gets the owners whose number is another file's by now: they are no longer watched, and the caller must fail them.
+    /// Watches a descriptor of a source for `owner`, who stays alive until `unregister`, and keeps the source alive. `tag` is for the owner. `stale`
+    /// gets the owners whose number is another file's by now: they are no longer watched, and the caller must fail them.
     func register(
         _ watch: Watch, of core: SourceCorePointer, owner: UnsafeRawPointer, tag: Int32, stale: inout [UnsafeRawPointer]
     ) -> Result<RegistrationPointer, RunLoop.SourceError> {
@@ -31,7 +30,6 @@ extension Poller {
     }
 
     /// Stops watching; when this returns, the kernel has dropped the descriptor. `owner` lives until no batch in progress can meet the registration.
-    ///
     /// False when the kernel did not know the descriptor any more: it was closed before. `description` says whose it was.
     @discardableResult
     func unregister(_ registration: RegistrationPointer, owner: AnyObject, description: @autoclosure () -> String = "") -> Bool {
@@ -144,11 +142,10 @@ extension Poller {
         registration.pointee.nestedPoller = -1
     }
 
-    /// Whether a source needs a small poller of its own, which the base watches as a plain readable descriptor.
-    ///
-    /// libevent 2.1 knows neither `.priority` nor `.error`, cannot watch for `.closed` alone (a hang-up matches nothing, and the wait spins), has one
-    /// entry of the kernel's set for all events of a descriptor, and reports edges only if the backend does. An entry has one trigger, and reports an
-    /// edge once: an event that joins it later, or is set again, is not reported for readable data. So an edge-triggered source shares none.
+    /// Whether a source needs a small poller of its own, which the base watches as a plain readable descriptor. libevent 2.1 knows neither
+    /// `.priority` nor `.error`, cannot watch for `.closed` alone (a hang-up matches nothing, and the wait spins), has one entry of the kernel's set
+    /// for all events of a descriptor, and reports edges only if the backend does. An entry has one trigger, and reports an edge once: an event that
+    /// joins it later, or is set again, is not reported for readable data. So an edge-triggered source shares none.
     private func needsNestedPoller(_ watch: Watch) -> Bool {
         watch.wanted == .closed || !watch.wanted.isDisjoint(with: [.priority, .error])
             || (watch.trigger == .edge && !state.base.reportsEdges) || !state.registrations.hasRoom(forEventOf: watch)

@@ -167,9 +167,7 @@ final class Poller {
 
     // MARK: Another base
     /// Moves everything to a new base, because the old one's set has a file that nobody can take out: its closed descriptor has a duplicate.
-    ///
     /// `event_reinit` would do it in place, but libevent 2.1.12 closes its signal sockets twice there, the second time perhaps another thread's.
-    ///
     /// Returns false if the base stays: C libraries have events on it, which cannot be moved, or the process has no descriptors for another one.
     func rebuild() -> Bool {
         guard state.guests == nil, !state.isInside, let fresh = EventBase() else { return false }

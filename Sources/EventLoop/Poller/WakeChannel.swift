@@ -4,7 +4,6 @@ internal import CPlatform
 internal import EventLoopLibC
 
 /// Wakes a sleeping loop: an eventfd, or a pipe where there is none. Every base of the loop watches it. Thread-safe; `wake` also in signal handlers.
-///
 /// A child of fork shares it with its parent: there it is neither written to nor read (decision 24).
 struct WakeChannel: ~Copyable, Sendable {
     let readEnd: Int32
