@@ -1,12 +1,9 @@
-// What follows a call of the program's code, also if the thread ends inside it (`pthread_exit`, `pthread_cancel`) and nothing else would notice.
-//
-// Lifecycle: the thread's key holds the innermost call, and each call the one around it. `end` takes a call out. When the thread's loop ends, or the
-// thread, each call that is left is taken out before its closure is called, which may end the thread again. A child of a fork inside a call takes it
-// out without calling the closure: what follows is the parent's.
-
 internal import EventLoopLibC
 
-/// A call that is in progress on its thread.
+/// A call of the program's code that is in progress on its thread, and what follows it, also if the thread ends inside (`pthread_exit`,
+/// `pthread_cancel`) and nothing else would notice. Lifecycle: the thread's key holds the innermost call, and each call the one around it. `end`
+/// takes a call out. When the thread's loop ends, or the thread, each call that is left is taken out before its closure is called, which may end the
+/// thread again. A child of a fork inside a call takes it out without calling the closure: what follows is the parent's.
 package final class CallInProgress {
     /// Nil if it is the object itself.
     private let caller: AnyObject?

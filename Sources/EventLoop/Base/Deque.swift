@@ -1,6 +1,5 @@
-// Lifecycle of the storage: allocated with the first element, grown by doubling, shrunk after it has been far too large for a while, freed in deinit.
-
 /// First in, first out, in contiguous memory (decision 48). An element is moved in and out: retained and released once. Owned by a lock or a thread.
+/// Lifecycle of the storage: allocated with the first element, doubled, shrunk after it has been far too large for a while, freed in deinit.
 struct Deque<Element: Sendable>: ~Copyable, @unchecked Sendable {
     // SAFETY: nothing else refers to the memory, so exclusive access to the queue is exclusive access to the memory.
     private var storage: UnsafeMutablePointer<Element>
@@ -11,10 +10,8 @@ struct Deque<Element: Sendable>: ~Copyable, @unchecked Sendable {
     /// How many times in a row the queue was emptied without most of its memory having been used.
     private var wastefulTurns = 0
 
-    init() {
-        // An address that is never read. A loop has several queues that stay empty.
-        storage = UnsafeMutablePointer(bitPattern: MemoryLayout<Element>.alignment)!
-    }
+    /// The address is never read. A loop has several queues that stay empty.
+    init() { storage = UnsafeMutablePointer(bitPattern: MemoryLayout<Element>.alignment)! }
 
     deinit {
         (storage + head).deinitialize(count: count)

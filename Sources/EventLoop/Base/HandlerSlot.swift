@@ -1,12 +1,10 @@
-// Lifecycle of the box: created with the item; released by `take`, or by `clear` when the item is finished, or else with the item.
-
 import Synchronization
 
 /// Retains an item's closures until the item is finished, and passes them to callers without reference counting. Thread-safe. A closure in a variable
 /// is retained and released around every call, because the variable might change during the call. That is two locked instructions, as much as all
 /// other work for an event. A closure in a constant of an object that the caller keeps alive is not retained. `Handlers` is a closure, or a structure
-/// of the item's own with closures in constants. A closure whose type depends on a type parameter is called through a thunk, a member of a structure
-/// is not: for items that are called often, and for those with several closures.
+/// with closures in constants: a closure whose type depends on a type parameter is called through a thunk, a member of a structure is not. Lifecycle
+/// of the box: created with the item; released by `take`, or by `clear` when the item is finished, or else with the item.
 struct HandlerSlot<Handlers: Sendable>: ~Copyable, Sendable {
     private let box: Atomic<Unmanaged<HandlerBox<Handlers>>?>
 

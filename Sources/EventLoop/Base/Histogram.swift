@@ -95,9 +95,7 @@ enum HistogramClass {
 struct LiveHistogram: ~Copyable, @unchecked Sendable {
     // SAFETY: the owner alone allocates and writes, and publishes memory by an atomic store; everything in it is atomic.
 
-    private typealias Counts = UnsafeMutablePointer<Counter>
-
-    private let counts = Atomic<Counts?>(nil)
+    private let counts = Atomic<UnsafeMutablePointer<Counter>?>(nil)
     private let largest = Counter()
     /// Numbers from 2^45 on, hours, share the last class, and the longest stands for them.
     private static let classes = 45 * HistogramClass.inOctave + 1
@@ -112,7 +110,7 @@ struct LiveHistogram: ~Copyable, @unchecked Sendable {
     }
 
     /// All at once: a class that is met for the first time after an hour must not cost an allocation in the middle of a pass.
-    @inline(never) private borrowing func makeCounts() -> Counts {
+    @inline(never) private borrowing func makeCounts() -> UnsafeMutablePointer<Counter> {
         // Zeros are what an initialized `Counter` has. Of the 12 KiB, only the pages of durations that occur are ever touched.
         let size = Self.classes * MemoryLayout<Counter>.stride
         guard let memory = calloc(size, 1) else {

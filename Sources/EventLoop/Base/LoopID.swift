@@ -1,8 +1,7 @@
-// The identity of a loop. An id is unique in the process and never reused. A pthread_t is reused, so it is not compared.
-
 internal import CPlatform
 import Synchronization
 
+/// The identity of a loop. An id is unique in the process and never reused. A pthread_t is reused, so it is not compared.
 enum LoopID {
     private static let last = Atomic<UInt64>(0)
     /// Initializes the counter: see `LoopGlobals`.

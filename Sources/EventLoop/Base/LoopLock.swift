@@ -1,9 +1,7 @@
-// Lifecycle of the storage: allocated by init, freed by deinit.
-
 internal import CPlatform
 
-/// A value that can be accessed only under its lock, which is not recursive and never held across a callout. Like `Synchronization.Mutex`,
-/// but the lock knows the process of the thread that holds it (decisions 16 and 24).
+/// A value that can be accessed only under its lock, which is not recursive and never held across a callout. Like `Synchronization.Mutex`, but the
+/// lock knows the process of the thread that holds it (decisions 16 and 24). Lifecycle of the storage: allocated by init, freed by deinit.
 package struct LoopLock<Value: ~Copyable>: ~Copyable, @unchecked Sendable {
     // SAFETY: `value` is accessed only between `cplatform_lock` and `cplatform_unlock`.
     private let value: UnsafeMutablePointer<Value>

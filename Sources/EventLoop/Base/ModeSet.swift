@@ -1,5 +1,4 @@
-// The modes of one loop that an item is in, as a set of mode indices. The first 64 indices need no allocation.
-
+/// The modes of one loop that an item is in, as a set of mode indices. The first 64 indices need no allocation.
 struct ModeSet: Sendable {
     /// The first 64 indices, as bits.
     private(set) var low: UInt64 = 0
@@ -59,7 +58,6 @@ struct ModeSet: Sendable {
         if hasHighWords { forEachHigh(body) }
     }
 
-    /// The same for the indices from 64 on.
     @inline(never) func forEachHigh(_ body: (Int) -> Void) {
         guard let high else { return }
         for (offset, bits) in high.enumerated() {

@@ -1,20 +1,15 @@
-// Lifecycle of the storage: allocated with malloc, moved by realloc, freed in deinit.
-
 import EventLoopLibC
 
 /// A growing array of trivial values (decision 48), without copy-on-write: no change checks for uniqueness. It doubles while it is small, then grows
-/// by a quarter: else nearly half the memory of 100,000 timers is unused. The kernel moves large blocks.
+/// by a quarter: else nearly half the memory of 100,000 timers is unused. Lifecycle of the storage: made and moved by realloc, freed in deinit.
 struct PlainList<Element: BitwiseCopyable>: ~Copyable, @unchecked Sendable {
     // SAFETY: the owner of the list guards it: the loop's lock or its thread.
     private var storage: UnsafeMutablePointer<Element>
     private(set) var capacity = 0
     private(set) var count = 0
 
-    init() {
-        // An address that is never read.
-        storage = UnsafeMutablePointer(bitPattern: MemoryLayout<Element>.alignment)!
-    }
-
+    /// The address is never read.
+    init() { storage = UnsafeMutablePointer(bitPattern: MemoryLayout<Element>.alignment)! }
     deinit { if capacity > 0 { free(storage) } }
     /// The address of the first element. Valid until the list grows.
     @inline(__always) var first: UnsafeMutablePointer<Element> { storage }

@@ -47,7 +47,6 @@ class ClosureQueues: @unchecked Sendable {
         changePopulationLocked(by: 1)
     }
 
-    /// Queues a closure with a ticket, and returns its index.
     final func enqueueTicketedLocked(_ item: WorkItem, _ kind: ClosureKind) -> ClosureQueue.Index {
         countQueueingLocked()
         changePopulationLocked(by: 1)
@@ -67,13 +66,11 @@ class ClosureQueues: @unchecked Sendable {
         return kind == .block ? blocks.ticketed.popFirst() : performs.ticketed.popFirst()
     }
 
-    /// Moves the blocks without a ticket into `batch`.
     @inline(__always) final func takePlainBlocksLocked(into batch: inout WorkQueue) {
         changePopulationLocked(by: -blocks.plain.count)
         batch.takeAll(from: &blocks.plain)
     }
 
-    /// Moves the performs without a ticket to the owner's queue.
     @inline(__always) final func takePlainPerformsLocked() {
         if performs.plain.isEmpty { return }
         changePopulationLocked(by: -performs.plain.count)

@@ -1,10 +1,9 @@
-// Lifecycle: the timer descriptor is made with the poller, one of whose own events watches it, and closed by deinit. All on the loop's thread.
-
 internal import CPlatform
 internal import EventLoopLibC
 
 /// A timerfd in the base, armed only when the deadline of a wait changes; where there is none, a libevent timeout. libevent's own timeouts follow a
-/// coarse clock (2 ms late in the median), and its precise mode arms a timer on every wait.
+/// coarse clock (2 ms late in the median), and its precise mode arms a timer on every wait. Lifecycle: the timer descriptor is made with the poller,
+/// one of whose own events watches it, and closed by deinit. All on the loop's thread.
 struct DeadlineTimer: ~Copyable {
     /// The timer's descriptor, or -1 where there is none.
     let descriptor: Int32

@@ -1,7 +1,5 @@
-// The registrations of one base by descriptor number. Owning thread only.
-
-/// Descriptor numbers are small, the lowest free one first, so a table has them all: two words for each, and no hashing. Many sources may watch
-/// one number, so inserting and removing a registration take constant time.
+/// The registrations of one base by descriptor number. Owning thread only. Descriptor numbers are small, the lowest free one first, so a table has
+/// them all: two words for each, and no hashing. Many sources may watch one number, so inserting and removing a registration take constant time.
 struct DescriptorTable: ~Copyable {
     // Not private because of the bug that PortQueue.swift describes.
     struct Chain: BitwiseCopyable {

@@ -1,9 +1,7 @@
-// The file behind a descriptor's number: the kernel reuses a closed number at once.
-
 internal import CPlatform
 package import EventLoopLibC
 
-/// Distinguishes open files. Files of the kernel's anonymous inode (eventfd, timerfd, epoll) all look alike.
+/// The file behind a descriptor's number, which the kernel reuses at once. Files of the anonymous inode (eventfd, timerfd, epoll) all look alike.
 package struct FileIdentity: Sendable, Equatable {
     package let inode: UInt64
     /// The kernel's numbers of devices have 32 bits.

@@ -1,7 +1,5 @@
-// A base whose loop is driven by another loop.
-//
-// Lifecycle of the outer set: made by `RunLoop.beginHosting`, closed by the `HostedMode` that owns it. While a mode is hosted, it holds the kernel's
-// set of the mode's base. The host watches the outer set, because the base's own is replaced when the poller makes a new base (`rebuild`).
+// A base whose loop is driven by another loop. While its mode is hosted, the outer set, which the `HostedMode` owns, holds the kernel's set of the
+// base. The host watches the outer set, because the base's own is replaced when the poller makes a new base (`rebuild`).
 
 internal import CPlatform
 internal import EventLoopLibC

@@ -1,9 +1,7 @@
-// The poller's own events: the wake-up, the deadline, Dispatch's handle, and those that end a wait beside C libraries.
-//
-// Lifecycle of the records: made when something is watched, freed by `Poller.deinit`.
+// The poller's own events: the wake-up, the deadline, Dispatch's handle, and those that end a wait beside C libraries. Lifecycle of the records: made
+// when something is watched, freed by `Poller.deinit`.
 
 extension Poller {
-    /// The events that are the poller's own business.
     struct InternalRecord {
         enum Role {
             /// The second is read, because it is watched as a level.

@@ -1,11 +1,8 @@
-// The libevent base of one mode, which waits.
-//
-// Lifecycle of the base and of all its events: made when the mode first asks the kernel, freed with the loop, on the loop's thread.
-// libevent's callbacks only collect: no handler runs inside the wait, so nested runs may wait on the same base.
-
 internal import EventLoopLibC
 
-/// Registers descriptors, waits, collects what is ready. Owning thread only, without a lock.
+/// The libevent base of one mode: registers descriptors, waits, collects what is ready. Owning thread only, without a lock. libevent's callbacks only
+/// collect: no handler runs inside the wait, so nested runs may wait on the same base. Lifecycle of the base and of all its events: made when the
+/// mode first asks the kernel, freed with the loop, on the loop's thread.
 final class Poller {
     // SAFETY: the whole class belongs to the loop's thread; libevent calls back on that thread.
 

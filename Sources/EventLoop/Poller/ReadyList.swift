@@ -1,7 +1,6 @@
-// Lifecycle of the storage: allocated here, grown by doubling, freed in deinit.
-
 /// Ready registrations in the order the kernel reported them. Each knows its index, so that any of them can leave in O(1): its index stays empty
-/// until those before it have left. An array touches fewer lines than a list linked through the registrations. Owning thread only.
+/// until those before it have left. An array touches fewer lines than a list linked through the registrations. Owning thread only. Lifecycle of the
+/// storage: allocated here, grown by doubling, freed in deinit.
 struct ReadyList: ~Copyable {
     private var slots: UnsafeMutablePointer<RegistrationPointer?>
     private(set) var capacity = 0

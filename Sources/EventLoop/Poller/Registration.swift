@@ -1,13 +1,10 @@
-// A source's registration in one base.
-//
-// Lifecycle: a watched source allocates one together with its core, for the first base (`takeRegistration`), and frees both. Each further base
-// allocates one (`Poller.register`) and frees it (`unregister`) after the batch in progress, which may be serving its source (`retired`).
-
 internal import CPlatform
 import EventLoopLibC
 
-/// Two cache lines, and libevent's own two behind them. The first is read when a source comes or goes. The second has what serving needs,
-/// beside the event, so that an event of the kernel touches three lines of this memory (docs/decisions/0043-what-serving-touches.md).
+/// A source's registration in one base: two cache lines, and libevent's own two behind them. The first is read when a source comes or goes. The
+/// second has what serving needs, beside the event, so that an event of the kernel touches three lines of this memory (decision 43). Lifecycle: a
+/// watched source allocates one together with its core, for the first base (`takeRegistration`), and frees both. Each further base allocates one
+/// (`Poller.register`) and frees it (`unregister`) after the batch in progress, which may be serving its source (`retired`).
 struct Registration: ~Copyable {
     // SAFETY: but for the core, the registration belongs to the thread of its poller's loop.
 

@@ -1,10 +1,7 @@
-// One poller and one wake-up channel in reserve, for calls that cannot throw when the process has run out of descriptors.
-//
-// Lifecycle: made when the process has made a poller and has descriptors left; taken by one atomic exchange. A child of fork only forgets them.
-
 import Synchronization
 
-/// What the process keeps for a shortage of descriptors. Thread-safe.
+/// One poller and one wake-up channel in reserve, for calls that cannot throw when the process has run out of descriptors. Thread-safe. Lifecycle:
+/// made when the process has made a poller and has descriptors left; taken by one atomic exchange. A child of fork only forgets them.
 enum Reserve {
     // SAFETY: the thread that takes a part owns it alone; the exchange orders earlier accesses before its own.
     private static let poller = Slot<Poller>()

@@ -1,9 +1,8 @@
-// Lifecycle: part of a `Registration` if the kernel watches the source, otherwise an allocation of its own (`make`). The source's deinit frees it.
-
 import Synchronization
 
-/// The state of a source that every call of its handler needs. It shares one cache line with what its registration needs for that
-/// (docs/decisions/0043-what-serving-touches.md), so that serving does not touch the source object.
+/// The state of a source that every call of its handler needs. It shares one cache line with what its registration needs for that (decision 43), so
+/// that serving does not touch the source object. Lifecycle: part of a `Registration` if the kernel watches the source, otherwise an allocation of
+/// its own (`make`). The source's deinit frees it.
 struct SourceCore: ~Copyable {
     // SAFETY: atomics, then state of one thread at a time, as each says.
 
