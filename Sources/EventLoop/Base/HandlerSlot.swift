@@ -21,11 +21,9 @@ struct HandlerSlot<Handlers: Sendable>: ~Copyable, Sendable {
     borrowing func take() -> Handlers? { box.exchange(nil, ordering: .acquiringAndReleasing)?.takeRetainedValue().handlers }
     var isEmpty: Bool { box.load(ordering: .acquiring) == nil }
 
-    /// Releases the closures. Only the caller that ended the last use of the item's rundown may call it. No-op the second time.
-    borrowing func clear() { /* DOES CALLOUT */
-        // The closures may hold the last reference to an object of the user's.
-        box.exchange(nil, ordering: .acquiringAndReleasing)?.release()
-    }
+    /// Releases the closures, which may hold the last reference to an object of the user's. No-op the second time. Only the caller that ended the
+    /// last use of the item's rundown may call it.
+    borrowing func clear() { /* DOES CALLOUT */ box.exchange(nil, ordering: .acquiringAndReleasing)?.release() }
 }
 
 final class HandlerBox<Handlers: Sendable>: Sendable {

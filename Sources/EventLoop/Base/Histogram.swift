@@ -71,7 +71,6 @@ extension RunLoop {
 enum HistogramClass {
     static let bits = 5
     static let inOctave = 1 << bits
-    private static let greatest: UInt64 = 1 << 62
 
     /// Of a number that is not greater than 2^62.
     @inline(__always) static func index(of value: UInt64) -> Int {
@@ -79,7 +78,7 @@ enum HistogramClass {
         return Int(truncatingIfNeeded: next.bitPattern &>> UInt64(Double.significandBitCount - bits)) &- 1023 * inOctave
     }
 
-    static func index(clamping value: Int64) -> Int { index(of: min(UInt64(max(0, value)), greatest)) }
+    static func index(clamping value: Int64) -> Int { index(of: min(UInt64(max(0, value)), 1 << 62)) }
 
     /// The least number in a class: `index(of:)` the other way round.
     static func first(in index: Int) -> UInt64 {
@@ -94,7 +93,6 @@ enum HistogramClass {
 /// The counts of a histogram that one thread raises and any thread reads. In the unit of the caller.
 struct LiveHistogram: ~Copyable, @unchecked Sendable {
     // SAFETY: the owner alone allocates and writes, and publishes memory by an atomic store; everything in it is atomic.
-
     private let counts = Atomic<UnsafeMutablePointer<Counter>?>(nil)
     private let largest = Counter()
     /// Numbers from 2^45 on, hours, share the last class, and the longest stands for them.

@@ -1,7 +1,5 @@
-// Checks of the caller's arguments, with a message in every build. The standard library's functions of the same names trap without a
-// message in optimized builds, and those are the builds that users run.
-
-/// Traps with `message` if `condition` is false, in every build.
+/// Traps with `message` if `condition` is false, in every build. The standard library's functions of these names trap without a message in optimized
+/// builds, and those are the builds that users run.
 @inline(__always) func precondition(
     _ condition: @autoclosure () -> Bool, _ message: @autoclosure () -> String, file: StaticString = #fileID, line: UInt = #line
 ) {

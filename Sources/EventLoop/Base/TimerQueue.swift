@@ -63,11 +63,7 @@ struct TimerQueue: ~Copyable {
         // An equal date does not count as later: the entry would keep its old position among equal dates.
         let isLater = date > slots[index].date
         slots[index].date = date
-        if slots[index].isFiled {
-            if !isLater { refile(slot) }
-        } else if date != .max {
-            insertAgain(slot)
-        }
+        if slots[index].isFiled { if !isLater { refile(slot) } } else if date != .max { insertAgain(slot) }
         return true
     }
 

@@ -7,7 +7,6 @@ enum ClosureKind: CaseIterable, Sendable { case block, perform }
 /// for `.common`: any common mode may perform its closures.
 class ClosureQueues: @unchecked Sendable {
     // SAFETY: atomics, what the loop's lock guards, and what its thread owns, in this order.
-
     // MARK: Read by any thread, written under the loop's lock
     private final let populationWord = Atomic<Int>(0)
     private final let queueingsWord = Atomic<UInt64>(0)

@@ -4,7 +4,6 @@ import Synchronization
 /// access to `locked` or `owned` spans a callout, so the run-time check for overlapping accesses is off.
 final class ModeState: ClosureQueues, @unchecked Sendable {
     // SAFETY: constants and atomics, then what the loop's lock guards (`locked`), then what its thread owns (`owned`).
-
     let name: RunLoop.Mode
     let nameBits: (UInt64, UInt64)
     let index: Int

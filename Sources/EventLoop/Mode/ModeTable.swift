@@ -13,7 +13,6 @@ extension RunLoop.Mode {
 /// loop's lock.
 final class ModeTable: @unchecked Sendable {
     // SAFETY: `array` and `countWord` are atomics, and an entry below the count never changes; the rest is guarded by the loop's lock.
-
     private typealias Entries = UnsafeMutablePointer<Unmanaged<ModeState>>
     /// The index that stands for the common modes.
     static let common = -1
@@ -119,13 +118,9 @@ final class ModeTable: @unchecked Sendable {
     private func queues(_ index: Int) -> ClosureQueues { index == Self.common ? common : self[index] }
 
     func enqueueLocked(_ item: __owned WorkItem, _ names: [RunLoop.Mode], _ kind: ClosureKind) {
-        if let ticket = item.ticket {
-            for name in names { enqueueLocked(item, ticket, name, kind) }
-        } else if names.first == .common {
-            common.enqueueLocked(item, kind)
-        } else if let name = names.first {
-            makeLocked(name).enqueueLocked(item, kind)
-        }
+        if let ticket = item.ticket { return names.forEach { enqueueLocked(item, ticket, $0, kind) } }
+        guard let name = names.first else { return }
+        if name == .common { common.enqueueLocked(item, kind) } else { makeLocked(name).enqueueLocked(item, kind) }
     }
 
     private func enqueueLocked(_ item: WorkItem, _ ticket: WorkTicket, _ name: RunLoop.Mode, _ kind: ClosureKind) {

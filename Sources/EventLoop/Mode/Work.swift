@@ -14,7 +14,6 @@ struct WorkItem: Sendable {
 /// may withdraw it. Made with the closure, held by its queues.
 @usableFromInline class WorkTicket: @unchecked Sendable {
     // SAFETY: `word` is atomic; the loop's lock guards the positions, its thread `outer`; a subclass says so for what it has.
-
     /// `starting`: the task that awaits the closure does not wait yet. `cancelled`: the waiter has withdrawn the closure, which had not begun.
     /// The ticket of a closure that nobody waits for never leaves `waiting`.
     enum State: UInt8, AtomicRepresentable { case starting, waiting, begun, done, cancelled, dropped, abandoned }

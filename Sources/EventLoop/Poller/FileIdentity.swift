@@ -15,8 +15,7 @@ package struct FileIdentity: Sendable, Equatable {
     }
 
     package init(_ status: stat) {
-        device = UInt32(truncatingIfNeeded: status.st_dev)
-        inode = UInt64(truncatingIfNeeded: status.st_ino)
+        (device, inode) = (UInt32(truncatingIfNeeded: status.st_dev), UInt64(truncatingIfNeeded: status.st_ino))
     }
 
     /// The identity of a descriptor that the kernel can watch, and whether it is a file of the kernel's own, in /proc or /sys: such a file looks like

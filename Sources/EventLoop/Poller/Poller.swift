@@ -5,7 +5,6 @@ internal import EventLoopLibC
 /// mode first asks the kernel, freed with the loop, on the loop's thread.
 final class Poller {
     // SAFETY: the whole class belongs to the loop's thread; libevent calls back on that thread.
-
     @exclusivity(unchecked) var state: State
     // SAFETY: the poller's own, from init to deinit.
     /// Where libevent's callbacks put what is ready.

@@ -7,7 +7,6 @@ import EventLoopLibC
 /// (`Poller.register`) and frees it (`unregister`) after the batch in progress, which may be serving its source (`retired`).
 struct Registration: ~Copyable {
     // SAFETY: but for the core, the registration belongs to the thread of its poller's loop.
-
     // MARK: Read when a source comes or goes
     /// The membership that the poller's owner registered; opaque down here.
     fileprivate(set) var owner: UnsafeRawPointer

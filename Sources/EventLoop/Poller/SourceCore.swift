@@ -5,7 +5,6 @@ import Synchronization
 /// its own (`make`). The source's deinit frees it.
 struct SourceCore: ~Copyable {
     // SAFETY: atomics, then state of one thread at a time, as each says.
-
     /// The handler's two words. They belong to the source's class, which binds the memory at `handlerMemory`.
     fileprivate var handler: (UInt, UInt) = (0, 0)
     /// The id of the loop whose thread is in the handler, or zero. A handler never runs on two threads at once.
