@@ -3,7 +3,6 @@ import Synchronization
 /// One poller and one wake-up channel in reserve, for calls that cannot throw when the process has run out of descriptors. Thread-safe. Lifecycle:
 /// made when the process has made a poller and has descriptors left; taken by one atomic exchange. A child of fork only forgets them.
 enum Reserve {
-    // SAFETY: the thread that takes a part owns it alone; the exchange orders earlier accesses before its own.
     private static let poller = Slot<Poller>()
     private static let channel = Slot<ChannelBox>()
     /// When a part that is missing is tried again; `.max` when none is known to be missing.
@@ -64,26 +63,20 @@ enum Reserve {
     }
 
     /// Holds one object, or none.
-    private struct Slot<Object: AnyObject>: ~Copyable, Sendable {
-        /// A retained object, or zero.
-        private let word = Atomic<UInt>(0)
-        var isEmpty: Bool { word.load(ordering: .relaxed) == 0 }
-        borrowing func clear() { word.store(0, ordering: .relaxed) }
-
-        borrowing func take() -> Object? {
-            let address = word.exchange(0, ordering: .acquiringAndReleasing)
-            return UnsafeRawPointer(bitPattern: address).map { Unmanaged<Object>.fromOpaque($0).takeRetainedValue() }
-        }
+    private struct Slot<Object: AnyObject>: ~Copyable, @unchecked Sendable {
+        // SAFETY: the thread that takes a part owns it alone; the exchange orders earlier accesses before its own.
+        private let retained = Atomic<Unmanaged<Object>?>(nil)
+        var isEmpty: Bool { retained.load(ordering: .relaxed) == nil }
+        borrowing func clear() { retained.store(nil, ordering: .relaxed) }
+        borrowing func take() -> Object? { retained.exchange(nil, ordering: .acquiringAndReleasing)?.takeRetainedValue() }
 
         /// True when there is one now.
         borrowing func fill(_ make: () -> Object?) -> Bool {
             if !isEmpty { return true }
             guard let object = make() else { return false }
             let reference = Unmanaged.passRetained(object)
-            let (isKept, _) = word.compareExchange(
-                expected: 0, desired: UInt(bitPattern: reference.toOpaque()), ordering: .acquiringAndReleasing)
-            // Another thread was faster.
-            if !isKept { reference.release() }
+            let (isKept, _) = retained.compareExchange(expected: nil, desired: reference, ordering: .acquiringAndReleasing)
+            if !isKept { reference.release() }  // another thread was faster
             return true
         }
     }

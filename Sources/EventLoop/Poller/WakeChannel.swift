@@ -36,9 +36,7 @@ struct WakeChannel: ~Copyable, Sendable {
     /// Async-signal-safe: one `write`, and errno is kept.
     func wake() {
         guard mark.isOurs else { return }
-        withUnsafePointer(to: (readEnd, writeEnd)) { ends in
-            ends.withMemoryRebound(to: Int32.self, capacity: 2) { cplatform_wake($0) }
-        }
+        withUnsafeBytes(of: (readEnd, writeEnd)) { cplatform_wake($0.bindMemory(to: Int32.self).baseAddress) }
     }
 
     /// Takes back every wake-up there was, for a channel that is watched as a level. False, and nothing taken, in a child.
