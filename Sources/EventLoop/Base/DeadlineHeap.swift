@@ -1,7 +1,6 @@
 /// Where a heap's slots are in it: a number for each slot, in a table of the caller's, which may keep other things beside each number.
 struct HeapPositions {
     static let absent = UInt32.max
-
     /// The number of slot 0.
     let first: UnsafeMutableRawPointer
     /// The bytes from one slot's number to the next one's.

@@ -9,7 +9,6 @@ struct Deque<Element: Sendable>: ~Copyable, @unchecked Sendable {
     private var tail = 0
     /// How many times in a row the queue was emptied without most of its memory having been used.
     private var wastefulTurns = 0
-
     /// The address is never read. A loop has several queues that stay empty.
     init() { storage = UnsafeMutablePointer(bitPattern: MemoryLayout<Element>.alignment)! }
 

@@ -7,7 +7,6 @@ import Synchronization
 /// of the box: created with the item; released by `take`, or by `clear` when the item is finished, or else with the item.
 struct HandlerSlot<Handlers: Sendable>: ~Copyable, Sendable {
     private let box: Atomic<Unmanaged<HandlerBox<Handlers>>?>
-
     init(_ handlers: Handlers) { box = Atomic(.passRetained(HandlerBox(handlers))) }
     deinit { box.load(ordering: .relaxed)?.release() }
 
@@ -20,7 +19,6 @@ struct HandlerSlot<Handlers: Sendable>: ~Copyable, Sendable {
     /// Passes the closures to the first caller, and nil to the later ones: for an item whose closures are called once, and never in `with`.
     borrowing func take() -> Handlers? { box.exchange(nil, ordering: .acquiringAndReleasing)?.takeRetainedValue().handlers }
     var isEmpty: Bool { box.load(ordering: .acquiring) == nil }
-
     /// Releases the closures, which may hold the last reference to an object of the user's. No-op the second time. Only the caller that ended the
     /// last use of the item's rundown may call it.
     borrowing func clear() { /* DOES CALLOUT */ box.exchange(nil, ordering: .acquiringAndReleasing)?.release() }

@@ -51,7 +51,6 @@ package struct LinkedQueue<Element: Sendable>: Sendable {
     func ticket(of index: Index) -> Ticket { Ticket(sequence: nodes[Int(index)].sequence, index: index) }
     /// The index is that of an element in the queue.
     mutating func update(_ index: Index, _ body: (inout Element) -> Void) { body(&nodes[Int(index)].element!) }
-
     @discardableResult
     package mutating func append(_ element: __owned Element) -> Index { append(element, sequence: lastSequence + 1) }
 

@@ -7,7 +7,6 @@ struct PlainList<Element: BitwiseCopyable>: ~Copyable, @unchecked Sendable {
     private var storage: UnsafeMutablePointer<Element>
     private(set) var capacity = 0
     private(set) var count = 0
-
     /// The address is never read.
     init() { storage = UnsafeMutablePointer(bitPattern: MemoryLayout<Element>.alignment)! }
     deinit { if capacity > 0 { free(storage) } }

@@ -36,7 +36,6 @@ struct TimerQueue: ~Copyable {
     private var soft = DeadlineHeap()
     private var hard = DeadlineHeap()
     private var lastSequence: UInt32 = 0
-
     /// Whether no timer is filed. A timer that fires is not. One that has lost its date may count as filed until its entry reaches the top.
     var isEmpty: Bool { strict.isEmpty && soft.isEmpty && new.count == 0 }
 

@@ -81,7 +81,6 @@ final class ModeTable: @unchecked Sendable {
     func namesLocked(_ name: RunLoop.Mode) -> [RunLoop.Mode] { name == .common ? commonNames : [name] }
     func referenceLocked(_ name: RunLoop.Mode) -> Borrowed<ModeState>? { referenceAmongFirst(name) ?? others[name].map(reference) }
     func findLocked(_ name: RunLoop.Mode) -> ModeState? { referenceLocked(name)?.object }
-
     @discardableResult
     func makeLocked(_ name: RunLoop.Mode) -> ModeState { madeLocked(name).object }
 

@@ -65,7 +65,6 @@ extension Poller {
 
     /// Whether a C library has events that keep the mode from being empty.
     var hasForeignEvents: Bool { if let guests = state.guests { state.base.addedEvents > guests.ownEvents } else { false } }
-
     /// Whether the last wait, or code outside it, left a guest's callback to be called.
     var hasActiveGuest: Bool { state.guests != nil && state.base.activeEvents > 0 }
 

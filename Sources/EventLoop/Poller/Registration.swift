@@ -145,7 +145,6 @@ extension RegistrationPointer {
     /// The registration is its source's own, and the only one: serving does not read the first line.
     @inline(__always) var isOwnAndOnly: Bool { pointee.flags.isDisjoint(with: [.isSeparate, .isInSeveralBases]) }
     var poller: Borrowed<Poller> { pointee.collector.pointee.poller }
-
     /// The core of the registered source.
     @inline(__always)
     var source: SourceCorePointer { pointee.flags.contains(.isSeparate) ? pointee.ownCore.otherCore.unsafelyUnwrapped : core }

@@ -9,7 +9,6 @@ enum Reserve {
     private static let nextTry = Atomic<Int64>(.max)
     /// From a try that failed to the next one, half a second. Each try opens all the descriptors that are left, for a moment.
     private static var pause: Int64 { 500_000_000 }
-
     // See `LoopGlobals`.
     static func prepare() { _ = (nextTry.load(ordering: .relaxed), poller.isEmpty, channel.isEmpty) }
     static func clear() {
