@@ -22,6 +22,7 @@ struct DeadlineTimer: ~Copyable {
     }
 
     deinit { if descriptor >= 0 { cplatform_close(descriptor) } }
+
     /// What the event watches for. An edge needs no read: each arming that comes due is a new one.
     var flags: EventFlags { descriptor < 0 ? [.timeout] : reportsEdges ? [.read, .persist, .edge] : [.read, .persist] }
     /// The event is on another base, without a timeout.

@@ -54,12 +54,11 @@ extension Poller {
     }
 
     private func beginHosting(ownEvents: Int) {
+        let (roundEnd, roundStart) = (makeRecord(.roundEnd), makeRecord(.roundStart))
+        state.internals += [roundEnd, roundStart]
         for record in state.internals { Internal.event(record).makeInternal() }
         forEachAdded { EventRecord.event($0).makeInternal() }
-        let (roundEnd, roundStart) = (makeRecord(.roundEnd, level: state.base.leastUrgentLevel), makeRecord(.roundStart))
         state.guests = Guests(roundEnd: roundEnd, roundStart: roundStart, ownEvents: ownEvents)
-        for record in [roundEnd, roundStart] { assign(record) }
-        state.internals += [roundEnd, roundStart]
         state.isWaitSpecial = true
     }
 

@@ -4,9 +4,7 @@
 extension Poller {
     struct InternalRecord {
         enum Role {
-            /// The second is read, because it is watched as a level.
-            case wakeUp, wakeUpToRead
-            case deadline, mainQueue
+            case wakeUp, deadline, mainQueue
             /// Runs at the beginning of a round of libevent's.
             case roundStart
             /// Runs behind everything else of a round in which only internal callbacks have run until then.
@@ -16,7 +14,6 @@ extension Poller {
         let role: Role
         let descriptor: Int32
         let flags: EventFlags
-        let level: Int32
     }
     typealias Internal = EventRecord<InternalRecord>
 
@@ -24,8 +21,7 @@ extension Poller {
     func watch(_ channel: borrowing WakeChannel) throws(RunLoop.SourceError) {
         // A pipe that is never read fills up, and a full one has no edges. An eventfd has an edge for every write.
         let isEdge = state.base.reportsEdges && channel.readEnd == channel.writeEnd
-        let flags: EventFlags = isEdge ? [.read, .persist, .edge] : [.read, .persist]
-        let code = watchInternally(isEdge ? .wakeUp : .wakeUpToRead, channel.readEnd, flags)
+        let code = watchInternally(.wakeUp, channel.readEnd, isEdge ? [.read, .persist, .edge] : [.read, .persist])
         if code != 0 { throw .system(operation: "watching the wake-up descriptor", errno: code) }
     }
 
@@ -45,35 +41,36 @@ extension Poller {
 
     private func watchInternally(_ role: InternalRecord.Role, _ descriptor: Int32, _ flags: EventFlags) -> Int32 {
         let record = makeRecord(role, descriptor, flags)
-        assign(record)
         let code = Internal.event(record).add()
         if code == 0 { state.internals.append(record) } else { Internal.free(record) }
         return code
     }
 
     func makeRecord(
-        _ role: InternalRecord.Role, _ descriptor: Int32 = -1, _ flags: EventFlags = .timeout, level: Int32 = EventBase.ownLevel
+        _ role: InternalRecord.Role, _ descriptor: Int32 = -1, _ flags: EventFlags = .timeout
     ) -> UnsafeMutablePointer<InternalRecord> {
-        Internal.allocate(
-            InternalRecord(poller: Borrowed(self, keptBy: .event), role: role, descriptor: descriptor, flags: flags, level: level))
+        let header = InternalRecord(poller: Borrowed(self, keptBy: .event), role: role, descriptor: descriptor, flags: flags)
+        let record = Internal.allocate(header)
+        assign(record)
+        return record
     }
 
     /// Prepares the event of a record for the base. Beside guests all such events are internal ones.
     func assign(_ record: UnsafeMutablePointer<InternalRecord>) {
+        let level = record.pointee.role == .roundEnd ? state.base.leastUrgentLevel : EventBase.ownLevel
         Internal.event(record).assign(
-            state.base, record.pointee.descriptor, record.pointee.flags, level: record.pointee.level, isInternal: state.guests != nil,
+            state.base, record.pointee.descriptor, record.pointee.flags, level: level, isInternal: state.guests != nil,
             Self.ownEventFired, record)
     }
 
-    private static let ownEventFired: EventCallback = { descriptor, _, context in
+    private static let ownEventFired: EventCallback = { _, _, context in
         let record = context!.assumingMemoryBound(to: InternalRecord.self)
-        record.pointee.poller.use { $0.fired(record.pointee.role, descriptor) }
+        record.pointee.poller.use { $0.fired(record) }
     }
 
-    private func fired(_ role: InternalRecord.Role, _ descriptor: Int32) {
-        switch role {
-        case .wakeUp: break
-        case .wakeUpToRead: readReports(of: descriptor)
+    private func fired(_ record: UnsafeMutablePointer<InternalRecord>) {
+        switch record.pointee.role {
+        case .wakeUp: if !record.pointee.flags.contains(.edge) { readReports(of: record.pointee.descriptor) }
         case .deadline: state.deadline.hasFired = true
         case .mainQueue: state.outcome.insert(.mainQueue)
         case .roundStart: return roundDidStart()
