@@ -50,22 +50,19 @@ struct ModeSet: Sendable {
     @inline(__always) var hasHighWords: Bool { high != nil }
 
     @inline(__always) func forEach(_ body: (Int) -> Void) {
-        var word = low
-        while word != 0 {  // ends: each iteration clears a bit
-            body(word.trailingZeroBitCount)
-            word &= word - 1
-        }
+        Self.forEachBit(of: low, from: 0, body)
         if hasHighWords { forEachHigh(body) }
     }
 
     @inline(never) func forEachHigh(_ body: (Int) -> Void) {
-        guard let high else { return }
-        for (offset, bits) in high.enumerated() {
-            var word = bits
-            while word != 0 {  // ends: each iteration clears a bit
-                body((offset + 1) * 64 + word.trailingZeroBitCount)
-                word &= word - 1
-            }
+        for (offset, bits) in (high ?? []).enumerated() { Self.forEachBit(of: bits, from: (offset + 1) * 64, body) }
+    }
+
+    @inline(__always) private static func forEachBit(of bits: UInt64, from first: Int, _ body: (Int) -> Void) {
+        var word = bits
+        while word != 0 {  // ends: each iteration clears a bit
+            body(first &+ word.trailingZeroBitCount)
+            word &= word - 1
         }
     }
 }

@@ -1,9 +1,8 @@
 /// The timers of one mode, as dates with tolerances: which of them are due, and how long the thread may sleep. The caller identifies its timers by
-/// slot numbers, and passes an opaque `owner` for each. Timers with equal dates are due in the order in which the dates were set.
-///
-/// If a date moves later, its heap entry stays until it reaches the top, where it is filed under the current date. So an idle timeout that every
-/// request pushes back needs no heap operation. An entry is never later than its timer's date. A timer that is filed enters a heap when somebody asks
-/// what is due, or how long to sleep. So a timeout that is cancelled in the pass that set it needs none either.
+/// slot numbers, and passes an opaque `owner` for each. Timers with equal dates are due in the order in which the dates were set. If a date moves
+/// later, its heap entry stays until it reaches the top, where it is filed under the current date. So an idle timeout that every request pushes back
+/// needs no heap operation. An entry is never later than its timer's date. A timer that is filed enters a heap when somebody asks what is due, or how
+/// long to sleep. So a timeout that is cancelled in the pass that set it needs none either.
 ///
 /// A timer with a tolerance is in two heaps: one by date, to find what is due when the thread is awake, and one by date plus tolerance, to
 /// find how long the thread may sleep. That wakes the thread as rarely as possible, never early and never later than a tolerance allows.

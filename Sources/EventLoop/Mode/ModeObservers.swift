@@ -11,8 +11,7 @@ struct ObservedActivities: ~Copyable, Sendable {
 
     fileprivate func didChangeLocked(_ list: ContiguousArray<RunLoop.Observer>) {
         versionWord.store(versionWord.load(ordering: .relaxed) &+ 1, ordering: .releasing)
-        let activities = list.reduce(RunLoop.Activity()) { $0.union($1.activities) }
-        union.store(activities.rawValue, ordering: .sequentiallyConsistent)
+        union.store(list.reduce(0) { $0 | $1.activities.rawValue }, ordering: .sequentiallyConsistent)
     }
 }
 

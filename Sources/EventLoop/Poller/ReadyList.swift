@@ -87,9 +87,8 @@ struct ReadyList: ~Copyable {
     }
 }
 
-/// Where libevent's callbacks collect, in memory of fixed address, so that they need no reference to the poller. It belongs to the loop's thread.
-///
-/// Lifecycle: the poller allocates its collector in init and frees it in deinit, after the last event has left the base.
+/// Where libevent's callbacks collect, in memory of fixed address, so that they need no reference to the poller. It belongs to the loop's thread. The
+/// poller allocates its collector in init and frees it in deinit, after the last event has left the base.
 struct Collector: ~Copyable {
     var ready = ReadyList()
     /// Every event needs no more than a note in the ready list: no guests, nothing stale.

@@ -9,13 +9,13 @@ struct Registration: ~Copyable {
     // SAFETY: but for the core, the registration belongs to the thread of its poller's loop.
     // MARK: Read when a source comes or goes
     /// The membership that the poller's owner registered; opaque down here.
-    fileprivate(set) var owner: UnsafeRawPointer
+    fileprivate(set) var owner = UnsafeRawPointer(bitPattern: 16)!
     /// The owner's next registration, in another base. The owner's to use.
     var nextOfOwner: UnsafeMutablePointer<Registration>?
     /// The registrations of the same descriptor number in the same base, linked in both directions. The descriptor table's to use.
     var nextOnDescriptor: UnsafeMutablePointer<Registration>?
     var previousOnDescriptor: UnsafeMutablePointer<Registration>?
-    var watch: Watch
+    var watch = Watch(identity: FileIdentity(stat()), descriptor: -1, wanted: [])
     /// What the source was not called for because another loop was in its handler, if the kernel may not report it again.
     var kept: Readiness = []
     /// What the owner knows the base by.
@@ -31,7 +31,7 @@ struct Registration: ~Copyable {
     /// The source's own, if this is its first registration. Begins the second line.
     var ownCore: SourceCore
     var readyIndex: UInt32 = 0
-    fileprivate(set) var collector: UnsafeMutablePointer<Collector>
+    fileprivate(set) var collector = UnsafeMutablePointer<Collector>(bitPattern: 16)!
     /// When the registration was served last, or was ready when it was connected, in the poller's count of servings, which wraps around.
     var servedAt: UInt32 = 0
     /// When its descriptor is looked at next. See Poller+Batches.swift.
@@ -73,14 +73,8 @@ struct Registration: ~Copyable {
         set { flags = newValue ? flags.union(.isInSeveralBases) : flags.subtracting(.isInSeveralBases) }
     }
 
-    private init(traits: SourceCore.Traits) {
-        // Nobody reads either before `take`.
-        let nobody = UnsafeMutableRawPointer(bitPattern: 16)!
-        owner = UnsafeRawPointer(nobody)
-        collector = nobody.assumingMemoryBound(to: Collector.self)
-        watch = Watch(identity: FileIdentity(stat()), descriptor: -1, wanted: [], trigger: .level, priority: .default)
-        ownCore = SourceCore(traits: traits)
-    }
+    /// Nobody reads the owner, the collector and the watch before `take`.
+    private init(traits: SourceCore.Traits) { ownCore = SourceCore(traits: traits) }
 }
 
 /// Counts servings down to those at which the loop checks to which file the descriptor belongs: the first, second, fourth … and every 1,024th.
