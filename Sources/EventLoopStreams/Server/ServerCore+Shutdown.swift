@@ -70,24 +70,21 @@ extension ServerCore {
 
     /// The grace is over.
     func cancelConnections() { /* DOES CALLOUT */
-        let (parked, stopped) = state.withLock { state -> ([IncomingConnection], [StoppedListener]) in
-            if state.phase >= .cancelled { return ([], []) }
+        let (connections, parked, stopped) = state.withLock { state -> ([Connection], [IncomingConnection], [StoppedListener]) in
+            if state.phase >= .cancelled { return ([], [], []) }
             state.phase = .cancelled
             defer { (state.parked, state.stopped) = ([], []) }
-            return (state.parked.map(\.connection), state.stopped)
+            return (state.connections, state.parked.map(\.connection), state.stopped)
         }
         for listener in stopped { listener.source.endListening() }
         for connection in parked { connection.refuse() }
-        endConnections()
-        finishIfDone()
-    }
-
-    /// Cancels the tasks of all connections, and closes their streams. If a handler ends the thread of a loop meanwhile, `loopEnded` goes on.
-    private func endConnections() { /* DOES CALLOUT */
-        for connection in state.withLock({ $0.connections }) {
-            state.withLock { _ in connection.task }?.cancel()
+        // Also if a handler of one of them ends the thread.
+        var left = connections[...]
+        CallInProgress.callForEach({ left.popFirst() }) { connection in
+            self.state.withLock { _ in connection.task }?.cancel()
             connection.stream.close()
         }
+        finishIfDone()
     }
 
     func listenerClosed() {
@@ -97,12 +94,13 @@ extension ServerCore {
 
     /// A loop has ended, or `finishIfDone` has invalidated its presence.
     func loopEnded(_ member: Int) { /* DOES CALLOUT */
-        let (ended, graces, phase) = state.withLock { state in
+        let (ended, graces, isLive) = state.withLock { state in
             let ended = state.members[member]
+            let isLive = state.phase == .serving && ended.presence != nil
             (state.members[member].presence, state.members[member].listeners) = (nil, [])
             let graces = state.graces.filter { $0.member == member }
             state.graces.removeAll { $0.member == member }
-            return (ended, graces, state.phase)
+            return (ended, graces, isLive)
         }
         ended.presence?.invalidate()
         for listener in ended.listeners { passOn(listener, from: member) }
@@ -110,8 +108,7 @@ extension ServerCore {
             grace.timer.invalidate()
             startGrace(grace.duration)
         }
-        if phase == .cancelled { endConnections() }
-        if phase != .serving || ended.presence == nil { return }
+        if !isLive { return }
         warnOfEnd(of: ended.loop)
         let isLast = state.withLock { state in
             guard state.phase == .serving, state.members.allSatisfy({ $0.presence == nil }) else { return false }

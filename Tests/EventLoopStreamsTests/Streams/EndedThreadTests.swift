@@ -2,7 +2,7 @@
 //  - The end is reported to a stream whose handler has not returned, also if its transport had closed before, or closes in the call.
 //  - No lock stays held, streams are made, and the end of a stream is reported, although the system calls of a stream are cancellation points in the C
 //    library.
-//  - A server's connections are all ended, too, also if a handler of one of them ends the thread, and its listener is closed.
+//  - A server's connections are all ended, too, also if handlers of them end the thread, and its listener is closed.
 
 import EventLoop
 import EventLoopTestSupport
@@ -114,19 +114,19 @@ private func endThread() { pthread_exit(nil) }
         }
     }
 
-    @Test func `a handler that ends its thread while a server ends its connections leaves none of them open`() async throws {
+    @Test func `handlers that end their thread while a server ends its connections leave none of them open`() async throws {
         let folder = makeTemporaryDirectory(in: "/tmp")
         defer { removeFlatDirectory(folder) }
         let (ending, other) = (try RunLoopThread(name: "ends"), try RunLoopThread(name: "goes on"))
         let (loop, served) = (ending.runLoop, Box(0))
-        // The connections of a Unix socket go to the loops in turn. The grace passes on the first one.
+        // The connections of a Unix socket go to the loops in turn. The grace passes on the first one, whose thread each of its two handlers ends.
         let server = try StreamServer(listeningOn: .unix(path: folder + "/socket"), on: [loop, other.runLoop]) { stream in
             if stream.loop === loop { stream.onEnd { _, _ in endThread() } }
             served.increment()
             _ = try? await stream.read()
         }
         var clients: [ByteStream] = []
-        for count in 1...2 {
+        for count in 1...4 {
             clients.append(try await ByteStream.connect(to: server.localAddress, on: other.runLoop))
             try await suspendUntil("it is served") { served.value == count }
         }
