@@ -122,12 +122,6 @@ enum WatchdogThread {
         while true { serve(&round.pointee) }  // ends: with the process, or inside a report
     }
 
-    /// A report has ended the thread.
-    private static func threadWillEnd(_ mark: ProcessMark) {
-        // In a child that the report has forked, the child's own watches start a thread.
-        if mark.isOurs { startThread(continues: true) }
-    }
-
     /// One turn: looks at the loops and makes one report, or sleeps until the next look.
     private static func serve(_ round: inout WatchdogRound) { /* DOES CALLOUT */
         let known = round.changes
@@ -174,8 +168,8 @@ enum WatchdogThread {
         let description = round.describe(stall)
         // Asked again: a watchdog that was ended meanwhile is not called.
         guard let onStall = reader() else { return }
-        let mark = ProcessMark()
-        CallInProgress.begin(by: stall.entry.watch) { WatchdogThread.threadWillEnd(mark) }
+        // In a child that the report has forked, the child's own watches start a thread.
+        CallInProgress.begin(by: stall.entry.watch) { WatchdogThread.startThread(continues: true) }
         onStall(description)
         CallInProgress.end(by: stall.entry.watch)
     }

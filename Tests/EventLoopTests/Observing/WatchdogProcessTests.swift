@@ -212,6 +212,7 @@ nonisolated(unsafe) private var urgentSignals = sig_atomic_t(0)  // SAFETY: one 
                         done.open()
                     })
                 done.wait()
+                if reported.value < count { break }
             }
             try running.end()
             #expect(ended.value == 3 && reported.value == 3)
