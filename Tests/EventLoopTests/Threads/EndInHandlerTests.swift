@@ -374,22 +374,24 @@ enum WayToEnd: String, CaseIterable, Sendable, CustomTestStringConvertible {
         try other.end()
     }
 
-    @Test func `a child in which a cancel ends the thread leaves its parent's other calls alone`() throws {
-        let (trace, end) = (Trace(), Box<ChildEnd?>(nil))
-        try onFreshThread { loop in
-            let parent = getpid()
-            let source = RunLoop.CustomSource(cancel: { _, mode in
-                if getpid() != parent { _exit(2) }
-                trace.add(mode.rawValue)
-                if mode == .default { end.value = inForkedChild { endThreadOfChild() } }
-            }) {}
-            source.onInvalidation { trace.add("invalidated") }
-            loop.add(source)
-            loop.add(source, forMode: "other")
-            source.invalidate()
+    @Test func `a child in which a cancel ends the thread leaves its parent's other calls alone`() async {
+        await #expect(processExitsWith: .success) {
+            let (trace, end) = (Trace(), Box<ChildEnd?>(nil))
+            try onFreshThread { loop in
+                let parent = getpid()
+                let source = RunLoop.CustomSource(cancel: { _, mode in
+                    if getpid() != parent { _exit(2) }
+                    trace.add(mode.rawValue)
+                    if mode == .default { end.value = inForkedChild { endThreadOfChild() } }
+                }) {}
+                source.onInvalidation { trace.add("invalidated") }
+                loop.add(source)
+                loop.add(source, forMode: "other")
+                source.invalidate()
+            }
+            #expect(end.value?.status == 0)
+            #expect(trace.description == "default other invalidated")
         }
-        #expect(end.value?.status == 0)
-        #expect(trace.description == "default other invalidated")
     }
 
     // MARK: Timers and observers
