@@ -14,7 +14,6 @@ extension RunLoop {
         let signalWord = SignalWord()
         /// The time of the pending signal, by the processor's clock. A counter that all threads share would be contended.
         let signaledAt = Atomic<UInt64>(0)
-
         private let handlers: HandlerSlot<Handlers>
 
         private struct Handlers: Sendable {
@@ -58,15 +57,10 @@ extension RunLoop {
         }
 
         func callPerform() { /* DOES CALLOUT */ handlers.with { $0.handlers.perform() } }
-
         override func didJoin(_ loop: RunLoop, _ mode: Mode) { /* DOES CALLOUT */ handlers.with { $0.handlers.schedule?(loop, mode) } }
-
         override func didLeave(_ loop: RunLoop, _ mode: Mode) { /* DOES CALLOUT */ handlers.with { $0.handlers.cancel?(loop, mode) } }
-
         override func didInvalidate() { signalWord.take() }
-
         override func releaseHandlers() { handlers.clear() }
-
         override var typeDescription: String { "custom source" }
     }
 }

@@ -31,9 +31,7 @@ extension RunLoop {
             /// `getsockopt(SO_ERROR)` or `recvmsg(MSG_ERRQUEUE)`. A source with this event is called with it alone if nothing else is ready,
             /// and not with all its events as a source without it.
             public static let error = Events(rawValue: 1 << 5)
-
             private static let all: Events = [.read, .write, .closed, .priority, .error]
-
             init(_ readiness: Readiness) { self.init(rawValue: UInt8(truncatingIfNeeded: readiness.rawValue) & Self.all.rawValue) }
         }
 
@@ -58,9 +56,7 @@ extension RunLoop {
         /// In the core. A closure in a value that cannot be copied is called without being retained.
         private struct Handler: ~Copyable, Sendable {
             private let body: @Sendable (DescriptorSource, Events) -> Void
-
             init(_ body: @escaping @Sendable (DescriptorSource, Events) -> Void) { self.body = body }
-
             @inline(__always) borrowing func call(_ source: DescriptorSource, _ events: Events) { /* DOES CALLOUT */ body(source, events) }
         }
 
@@ -155,7 +151,6 @@ extension RunLoop {
 /// ended.
 package final class EndOfAbandonedCalls: Sendable {
     let body: @Sendable () -> Void
-
     package init(_ body: @escaping @Sendable () -> Void) { self.body = body }
 }
 

@@ -19,7 +19,6 @@ extension RunLoop {
         private let identity: FileIdentity
         /// When the guest wants to be called, in nanoseconds of the time of the loop that asked it last; `Int64.max` for never.
         let nextCall = Atomic<Int64>(.max)
-
         private let handler: HandlerSlot<Handler>
 
         private struct Handler: Sendable {
@@ -52,7 +51,6 @@ extension RunLoop {
         deinit { endByLastRelease() }
 
         override var watch: Watch? { Watch(identity: identity, descriptor: descriptor, priority: priority) }
-
         /// When the guest wants to be called, in nanoseconds; `Int64.max` for never. The caller has claimed the source.
         func callPrepare() -> Int64 { /* DOES CALLOUT */ (handler.with { $0.handlers.prepare() } ?? nil)?.nanoseconds ?? .max }
 
@@ -64,7 +62,6 @@ extension RunLoop {
         }
 
         override func releaseHandlers() { handler.clear() }
-
         override var typeDescription: String { "guest loop, descriptor \(descriptor)" }
     }
 }

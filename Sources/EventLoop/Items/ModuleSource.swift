@@ -11,15 +11,10 @@ extension RunLoop {
         }
 
         override final var watch: Watch? { Watch(identity: behavior.identity, descriptor: behavior.descriptor) }
-
         override final func serve(_ ready: Readiness) -> Bool { /* DOES CALLOUT */ behavior.serve(self, ready) }
-
         override final func endAbandonedCalls() { /* DOES CALLOUT */ behavior.endAbandonedCalls() }
-
         override final func didInvalidate() { /* DOES CALLOUT */ behavior.didInvalidate() }
-
         override final func releaseHandlers() { behavior.releaseHandlers() }
-
         override final var typeDescription: String { behavior.typeDescription }
     }
 }

@@ -15,7 +15,6 @@ extension RunLoop {
         /// For warnings, recordings and `debugDescription`.
         public let label: String?
         let site: CreationSite
-
         let rundown = Rundown()
         /// The id of the loop that the observer is in, or zero. Changed under that loop's lock.
         let loopID = Atomic<UInt64>(0)
@@ -35,7 +34,6 @@ extension RunLoop {
         // SAFETY: set before another thread has the observer; afterwards only read.
         /// What another library of the package stores with the observer, which does not retain it. Set it before another thread has the observer.
         nonisolated(unsafe) package weak var attachment: (any AnyObject & Sendable)?
-
         private struct Handler: Sendable { let call: @Sendable (Observer, Activity) -> Void }
 
         /// Makes an observer of `activities`. See `CFRunLoopObserverCreate`.
@@ -52,10 +50,8 @@ extension RunLoop {
         public var isValid: Bool { rundown.isValid }
 
         @inline(__always) var isFiring: Bool { callingLoop.load(ordering: .acquiring) != 0 }
-
         /// The caller must hold a use of `rundown`.
         @inline(__always) func callHandler(_ activity: Activity) { /* DOES CALLOUT */ handler.with { $0.handlers.call(self, activity) } }
-
         /// Releases the handler. Only the caller that ended the last use of `rundown` may call it.
         func finish() { /* DOES CALLOUT */ handler.clear() }
     }

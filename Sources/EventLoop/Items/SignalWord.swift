@@ -14,12 +14,10 @@ struct SignalWord: ~Copyable, Sendable {
     private static let enqueued: UInt64 = 2
     private static let stateMask: UInt64 = 3
     private static let oneTaken: UInt64 = 4
-
     private let word = Atomic<UInt64>(0)
 
     /// A signal that its claimant must enqueue.
     struct Claim { fileprivate let word: UInt64 }
-
     var isPending: Bool { word.load(ordering: .acquiring) & Self.stateMask != Self.clear }
 
     /// Makes a signal pending. Nil if one is pending and enqueued; otherwise the caller enqueues it and then calls `markEnqueued`.

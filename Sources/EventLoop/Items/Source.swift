@@ -37,7 +37,6 @@ extension RunLoop {
 
         /// Whether only the parent process may read its descriptor. It joins no loop then, where it would be readable in every pass.
         final var isOfParent: Bool { core.pointee.traits.contains(.isOfOneProcess) && !mark.isOurs }
-
         /// False after the source was invalidated, or failed by itself. Thread-safe.
         public var isValid: Bool { rundown.isValid }
 
@@ -71,10 +70,8 @@ extension RunLoop {
         }
 
         // MARK: For subclasses
-
         /// What the kernel watches for this source; nil if it watches nothing.
         var watch: Watch? { nil }
-
         /// Called on the loop's thread before the kernel watches the source in one of the loop's modes.
         func willBeWatched() {}
 
@@ -86,7 +83,6 @@ extension RunLoop {
 
         /// Whether a message waits. Thread-safe. Reads only atomics, so it may be called under a loop's lock.
         var hasMessage: Bool { false }
-
         /// The number of the latest message.
         var lastMessage: UInt64 { 0 }
 
@@ -106,37 +102,27 @@ extension RunLoop {
 
         /// Called after the source was added to a mode of a loop.
         func didJoin(_ loop: RunLoop, _ mode: Mode) { /* DOES CALLOUT */  }
-
         /// Called after the source was removed from a mode of a loop.
         func didLeave(_ loop: RunLoop, _ mode: Mode) { /* DOES CALLOUT */  }
-
         /// Whether `didJoin` may end the thread.
         final var callsOutWhenJoining: Bool { core.pointee.traits.contains(.callsOutWhenJoining) }
-
         /// Whether `didLeave` may.
         final var callsOutWhenLeaving: Bool { core.pointee.traits.contains(.callsOutWhenLeaving) }
-
         /// Called once, on the thread that invalidates the source, before the loops remove it. Not called if the last release invalidates
         /// the source.
         func didInvalidate() { /* DOES CALLOUT */  }
-
         /// When no call is in progress and none can follow. Called again, it does nothing.
         func releaseHandlers() {}
-
         /// Whether somebody waits for the end of the source.
         final var hasInvalidationBodies: Bool { state.withLock { $0.hasInvalidationBodies } }
-
         /// False if the source can do all that it is made for without being in a mode.
         var isOfUseInMode: Bool { true }
-
         /// Whether it reads the wall time of its loops: then it is only in loops of one clock.
         var goesByWallTime: Bool { false }
-
         /// For descriptions: the type in a word or two, and what waits in the source.
         var typeDescription: String { "source" }
 
         // MARK: The end
-
         /// Ends a use of `rundown` that the caller has begun.
         final func endUse() { /* DOES CALLOUT */
             if rundown.exit() { finish() }
@@ -185,7 +171,6 @@ enum SourceKind: Sendable {
     case descriptor
     /// The kernel watches a descriptor, and the loop asks before each poll when it is to be called anyway. The class is `GuestLoop`.
     case guest
-
     var isWatched: Bool { self != .custom && self != .messages }
 }
 

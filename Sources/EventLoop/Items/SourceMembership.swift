@@ -50,9 +50,7 @@ final class SourceMembership: @unchecked Sendable {
     }
 
     // MARK: Registrations
-
     var anyRegistration: RegistrationPointer? { owned.firstRegistration }
-
     /// See Parking.swift. Each registration says so too.
     var isInSeveralBases: Bool { owned.firstRegistration?.pointee.nextOfOwner != nil }
 

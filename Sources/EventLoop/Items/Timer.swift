@@ -10,25 +10,20 @@ extension RunLoop {
         // What firing needs is first.
 
         // MARK: Accessed by any thread
-
         let state: TimerState
         let date: Atomic<Int64>
         /// Where the loop has filed it.
         let location = Atomic<UInt64>(0)
-
         // SAFETY: cleared once, by the caller that ended the last use of `state`; read only during uses.
         nonisolated(unsafe) private var handler: (@Sendable (Timer) -> Void)?
-
         /// The interval of a repeating timer, a constant; the tolerance of one that fires once.
         private let intervalOrTolerance: Atomic<Int64>
 
         // MARK: Guarded by the lock of the loop it is in
-
         // SAFETY: accessed under the lock of the loop that `state` names, which changes to or from a loop only under that loop's lock.
         @exclusivity(unchecked) nonisolated(unsafe) var listing = TimerListing()
 
         // MARK: Seldom accessed
-
         let site: CreationSite
         /// Created with the timer, or when one of these properties is first set; retained from then on. `AtomicLazyReference` would be
         /// called through generic code, which takes as long as adding the timer.
@@ -113,7 +108,6 @@ extension RunLoop {
         public var interval: Swift.Duration? { intervalNanoseconds == 0 ? nil : .nanoseconds(intervalNanoseconds) }
         /// False after the timer was invalidated, or after a timer that fires once has fired. Thread-safe.
         public var isValid: Bool { state.value.isValid }
-
         /// The loop's thread is about to call the handler, or is in it.
         var isFiring: Bool { state.value.isFiring }
         var repeats: Bool { state.repeats }
@@ -125,9 +119,7 @@ extension RunLoop {
         }
 
         // MARK: Details
-
         @inline(__always) var hasDetails: Bool { detailsWord.load(ordering: .relaxed) != nil }
-
         @inline(__always) private var details: Details? { detailsWord.load(ordering: .acquiring)?.takeUnretainedValue() }
 
         @inline(never) private var neededDetails: Details {
@@ -165,7 +157,6 @@ extension RunLoop {
         }
 
         // MARK: Dates in the past
-
         /// The date to file when the date is set to `set`. If it is in the past, the grid of a repeating timer starts at `present`.
         func dateToFile(_ set: Int64, present: Int64) -> Int64 {
             if set >= present {
@@ -196,7 +187,6 @@ extension RunLoop {
         }
 
         // MARK: Dates of the wall clock
-
         /// Keeps `wallDate`, which was converted to `instant`, for as long as that is the timer's date.
         package func keepWallDate(_ wallDate: Double, convertedTo instant: Instant) {
             let kept = neededDetails
@@ -214,7 +204,6 @@ extension RunLoop {
         }
 
         // MARK: Firing
-
         /// Calls the handler. The caller must hold a use of `state`.
         func callHandler() { /* DOES CALLOUT */ handler?(self) }
 

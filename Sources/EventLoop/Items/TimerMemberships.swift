@@ -8,16 +8,12 @@ import Synchronization
 /// Written under the loop's lock, while `TimerState` says that the timer is in the loop. Zero otherwise.
 struct TimerLocation {
     static let lookUnderLock: UInt32 = 0xFF00_0000
-
     var word: UInt64
-
     var loopID: UInt64 { word >> 32 }
     var isDirect: Bool { UInt32(truncatingIfNeeded: word) & 0xFF00_0000 != Self.lookUnderLock }
     var modeIndex: Int { Int(word >> 24 & 0xFF) }
     var slot: UInt32 { UInt32(word & 0xFF_FFFF) }
-
     init(word: UInt64) { self.word = word }
-
     /// In a loop; the modes have to be looked up under its lock.
     init(withoutSlotIn loopID: UInt64) { word = loopID << 32 | UInt64(Self.lookUnderLock) }
 
@@ -58,7 +54,6 @@ struct TimerListing: Sendable {
     }
 
     init() {}
-
     /// Whether the timer is or ever was in a loop.
     var wasUsed: Bool { packed & Self.used != 0 }
 

@@ -8,7 +8,6 @@ import Synchronization
 struct TimerState: ~Copyable, Sendable {
     struct Value {
         fileprivate(set) var word: UInt64
-
         /// Zero if the timer is in no loop.
         var loopID: UInt64 { word >> 32 }
         var isValid: Bool { word & TimerState.invalid == 0 }
@@ -30,7 +29,6 @@ struct TimerState: ~Copyable, Sendable {
     private static let perform: UInt64 = 1 << 30
     private static let repeating: UInt64 = 1 << 31
     private static let loop: UInt64 = 0xFFFF_FFFF << 32
-
     private let word: Atomic<UInt64>
 
     init(repeats: Bool, isOnDemand: Bool, endsWithLoop: Bool, isPerform: Bool) {
@@ -39,11 +37,9 @@ struct TimerState: ~Copyable, Sendable {
     }
 
     // MARK: Asking
-
     var value: Value { Value(word: word.load(ordering: .acquiring)) }
     /// For a caller that has stored something which the thread that moves the timer reads after it has changed the word.
     var latest: Value { Value(word: word.load(ordering: .sequentiallyConsistent)) }
-
     // Constants.
     var repeats: Bool { word.load(ordering: .relaxed) & Self.repeating != 0 }
     var isOnDemand: Bool { word.load(ordering: .relaxed) & Self.onDemand != 0 }
@@ -52,7 +48,6 @@ struct TimerState: ~Copyable, Sendable {
     var isPerform: Bool { word.load(ordering: .relaxed) & Self.perform != 0 }
 
     // MARK: Uses
-
     /// Begins a use. Returns false, without beginning one, if the timer is invalid.
     borrowing func enter() -> Bool { change { $0.isValid ? $0.word + 1 : nil } != nil }
 
@@ -83,15 +78,12 @@ struct TimerState: ~Copyable, Sendable {
     }
 
     // MARK: The loop. Under the lock of the loop that the timer joins or leaves.
-
     /// Joins a loop, and begins the loop's use. False if the timer is invalid or in a loop.
     @inline(__always)
     borrowing func join(_ loopID: UInt64) -> Bool { change { $0.isValid && $0.loopID == 0 ? ($0.word | loopID << 32) + 1 : nil } != nil }
-
     /// Leaves the loop, last under its lock: another loop may take the timer from then on. A queued change of the date is void. The loop's use goes
     /// on until `exit`.
     borrowing func leave() { word.bitwiseAnd(~(Self.loop | Self.redateQueued), ordering: .sequentiallyConsistent) }
-
     /// What ends together with the membership of a loop.
     enum End { case membership, validity, firingAndValidity }
 
@@ -107,13 +99,10 @@ struct TimerState: ~Copyable, Sendable {
     }
 
     // MARK: Flags
-
     /// Somebody has set the date: the firing in progress leaves it alone.
     borrowing func noteDateSet() -> Value { Value(word: word.bitwiseOr(Self.dateSet, ordering: .sequentiallyConsistent).oldValue) }
-
     /// A request to refile the timer is queued for the owner. Under the loop's lock.
     borrowing func noteRedateQueued() { word.bitwiseOr(Self.redateQueued, ordering: .sequentiallyConsistent) }
-
     /// The request has left the queue. Under the loop's lock.
     borrowing func forgetRedateQueued() { word.bitwiseAnd(~Self.redateQueued, ordering: .sequentiallyConsistent) }
 

@@ -11,7 +11,6 @@ struct ChangeBatch: ~Copyable {
     private var failures = Deque<RunLoop.Source>()
     /// How deep the innermost run is in which sources are being failed; nil if none are.
     fileprivate var failingDepth: Int?
-
     /// The thread ends inside a batch.
     mutating func abandon() { (isApplying, failingDepth) = (false, nil) }
 
@@ -40,7 +39,6 @@ struct ChangeBatch: ~Copyable {
     }
 
     var hasFailures: Bool { !failures.isEmpty }
-
     mutating func takeFailure() -> RunLoop.Source? { failures.isEmpty ? nil : failures.popFirst() }
 
     /// Begins to fail the sources that have been found. Nil if the run of that depth does so already; otherwise how many there are, and the depth
@@ -266,9 +264,7 @@ extension RunLoop {
     }
 
     func endUse(of timer: Timer) { if timer.state.exit() { finishLater(.timer(timer)) } }
-
     func endUse(of source: Source) { if source.rundown.exit() { finishLater(.source(source)) } }
-
     func endUse(of observer: Observer) { if observer.rundown.exit() { finishLater(.observer(observer)) } }
 
     /// At the next safe point.
@@ -329,6 +325,5 @@ enum FinishedItem: Sendable {
 /// An object, since a closure would make every item larger.
 final class LaterCall: Sendable {
     let body: @Sendable () -> Void
-
     init(_ body: @escaping @Sendable () -> Void) { self.body = body }
 }

@@ -40,7 +40,6 @@ struct ChangeQueue: ~Copyable, Sendable {
     private var changes = LinkedQueue<LoopChange>()
     /// The loop's thread carries out nothing more.
     private(set) var isClosed = false
-
     var isEmpty: Bool { changes.isEmpty }
     var count: Int { changes.count }
 
@@ -52,7 +51,6 @@ struct ChangeQueue: ~Copyable, Sendable {
     }
 
     // MARK: Sources
-
     /// Queues a change of a source's membership, or adds to the one that is queued.
     mutating func enqueueChange(of membership: SourceMembership, left: ModeSet = ModeSet(), isRewatched: Bool = false) {
         if membership.locked.changeIndex == LinkedQueue<LoopChange>.noIndex {
@@ -75,7 +73,6 @@ struct ChangeQueue: ~Copyable, Sendable {
     }
 
     // MARK: Timers
-
     mutating func enqueueJoin(_ timer: RunLoop.Timer, _ membership: TimerMembership) {
         let index = changes.append(.timerJoined(timer, membership))
         timer.setChangeIndex(index, inMode: membership.modeIndex)
@@ -130,11 +127,8 @@ struct ChangeQueue: ~Copyable, Sendable {
     }
 
     // MARK: Ends
-
     mutating func enqueueEnd(_ timer: RunLoop.Timer) { changes.append(.timerDied(timer)) }
-
     mutating func enqueueEnd(_ observer: RunLoop.Observer) { changes.append(.observerDied(observer)) }
-
     mutating func enqueueCall(_ body: @escaping @Sendable () -> Void) { changes.append(.call(LaterCall(body))) }
 
     /// Accepts nothing more if everything was taken. True if so.

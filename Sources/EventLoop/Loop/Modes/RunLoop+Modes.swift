@@ -1,7 +1,6 @@
 extension RunLoop {
     /// The modes that have or had an item; a copy, in no order. `.common` is not among them. Thread-safe. See `CFRunLoopCopyAllModes`.
     public var modes: Set<Mode> { Set(modeTable.all.map(\.name)) }
-
     /// The modes that `.common` stands for; at first just `.default`. Thread-safe.
     public var commonModes: Set<Mode> { shared.withLockIfOwn { Set($0.modes.commonNames) } ?? [] }
 

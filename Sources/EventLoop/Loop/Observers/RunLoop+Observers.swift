@@ -85,7 +85,6 @@ extension RunLoop {
     }
 
     // MARK: Notifying
-
     /// Notifies the observers of a mode. One test of a bit when there is none.
     @inline(__always) func notifyObservers(_ activity: Activity, in mode: ModeState) { /* DOES CALLOUT */
         if mode.observed.intersects(activity) { callObservers(activity, in: mode) }

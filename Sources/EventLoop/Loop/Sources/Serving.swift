@@ -7,7 +7,6 @@ import Synchronization
 
 extension RunLoop {
     // MARK: Descriptors, and whatever else the kernel watches (step 9)
-
     @inline(never) func serveDescriptors(_ frame: RunFrame, _ mode: ModeState, _ poller: Poller) -> Bool { /* DOES CALLOUT */
         let generation = removals.load(ordering: .acquiring)
         // Carries out earlier removals, so that their sources are unregistered. A later removal changes the generation.
@@ -85,7 +84,6 @@ extension RunLoop {
     }
 
     // MARK: Custom sources (step 4)
-
     /// Performs the custom sources that were signaled before the pass got here. With the first, if the run returns after a source, the walk
     /// ends. True if one was performed. The owner has taken `.signals`.
     @inline(__always) func performSignaled(_ frame: RunFrame, _ mode: ModeState) -> Bool { /* DOES CALLOUT */
@@ -161,7 +159,6 @@ extension RunLoop {
     }
 
     // MARK: Ports (step 9)
-
     /// Delivers what the ports of the mode have (rules 16.3 and 16.5). True if a message was delivered.
     @inline(never) func serveMessages(_ frame: RunFrame, _ mode: ModeState) -> Bool { /* DOES CALLOUT */
         // A removal before this takes the port out of the list; a later one changes the generation.
@@ -221,7 +218,6 @@ extension RunLoop {
     }
 
     // MARK: Every kind
-
     /// Whether a source is in the mode, for one that was in it at `generation`.
     @inline(__always) private func isStillMember(_ membership: SourceMembership, of mode: ModeState, since generation: UInt64) -> Bool {
         removals.load(ordering: .acquiring) == generation || isMember(membership, of: mode)
@@ -273,7 +269,6 @@ extension RunLoop {
 }
 
 // MARK: - A source in several loops
-
 extension RunLoop.Source {
     /// Whether this loop's thread may call the handler now. False when another thread is in it: then the source is silent in
     /// this loop until that call has returned.

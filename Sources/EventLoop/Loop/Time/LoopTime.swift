@@ -9,7 +9,6 @@ struct LoopTime: ~Copyable, @unchecked Sendable {
 
     /// The manual clock, which `LoopOwned.clocks` holds; nil while the loop goes by the monotonic clock.
     private let newest = Atomic<UnsafeRawPointer?>(nil)
-
     @inline(__always) var manualClock: RunLoop.ManualClock? { newest.load(ordering: .acquiring).map(Self.clock) }
 
     @inline(never) private static func clock(_ pointer: UnsafeRawPointer) -> RunLoop.ManualClock {

@@ -20,7 +20,6 @@ extension RunLoop {
             /// Counts how often a loop came from its work to wait: that work may have made descriptors of other loops ready, which wait as
             /// far as the clock can tell and have not woken yet.
             var turn: UInt64 = 0
-
             var presentObservers: [any WallClockObserver] { observers.filter { $0.count > 0 }.map(\.observer) }
 
             mutating func setLimit(of loop: RunLoop, _ limit: Int64?, asked: UInt64? = nil) {

@@ -45,7 +45,6 @@ extension RunLoop {
 
     /// The thread ends inside a call of the timer's handler: it has returned.
     func endFiring(of timer: Timer) { /* DOES CALLOUT */ endCall(of: timer, timer.date.load(ordering: .acquiring)) }
-
     /// A timer that has left the mode meanwhile, or got a later date, is not called.
     @inline(never) private func giveUpFiring(_ timer: Timer) { /* DOES CALLOUT */ endFiring(timer) { putBack($0) } }
 

@@ -183,7 +183,6 @@ extension RunLoop {
     }
 
     // MARK: Under the lock
-
     /// Makes the timer this loop's, if it is not another's. False when it was refused.
     private func claimLocked(_ timer: Timer, _ shared: inout LoopShared) -> Bool {
         if shared.phase == .ended { return false }
@@ -196,7 +195,6 @@ extension RunLoop {
     }
 
     func isHereLocked(_ timer: Timer) -> Bool { timer.state.value.loopID == id }
-
     func isTimer(_ timer: Timer, in modeIndex: Int) -> Bool { isHereLocked(timer) && timer.isInMode(modeIndex) }
 
     /// Under the lock. The slot counts: a timer that left a mode and came back has another one.
@@ -205,7 +203,6 @@ extension RunLoop {
     }
 
     // MARK: The owner's queues
-
     func file(_ timer: Timer, _ membership: TimerMembership) {
         modeTable.reference(membership.modeIndex).use { file(timer, membership.slot, $0) }
     }
@@ -287,7 +284,6 @@ extension LoopShared {
 }
 
 // MARK: - When the next timer of a mode is due
-
 extension RunLoop {
     /// When the next timer of a mode is due; nil when no timer of it has a date. Thread-safe. See `CFRunLoopGetNextTimerFireDate`.
     ///
