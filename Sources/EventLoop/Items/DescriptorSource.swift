@@ -3,14 +3,13 @@ import Synchronization
 extension RunLoop {
     /// A source that a file descriptor makes ready (CFFileDescriptor, CFRunLoopSource version 1). Does not own the descriptor.
     ///
-    /// The loop never reads or writes the descriptor. After an error or a hang-up the source is ready for all of its `events`, so that the
-    /// next read or write reports the error. If an error is all there is after some calls, the source is called once for each report of the
-    /// kernel, so that a message in a socket's error queue that nobody takes does not keep the loop busy. If `events` is empty, the source stays in its modes, keeps them from being empty, and does not
-    /// call its handler. Several sources may watch one descriptor. Close the descriptor in `onInvalidation { close($0.descriptor) }`, not
+    /// The loop never reads or writes the descriptor. After an error or a hang-up the source is ready for all of its `events`, so that the next read
+    /// or write reports the error. If an error is all there is after some calls, the source is called once for each report of the kernel, so that a
+    /// message in a socket's error queue that nobody takes does not keep the loop busy. If `events` is empty, the source stays in its modes, keeps
+    /// them from being empty, and is silent. Several sources may watch one descriptor. Close it in `onInvalidation { close($0.descriptor) }`, not
     /// earlier.
     ///
-    /// Thread-safe. If the source is in several loops, its handler never runs on two threads at once, and a one-shot source fires in one
-    /// loop only.
+    /// Thread-safe. In several loops, the handler never runs on two threads at once, and a one-shot source fires in one loop only.
     public final class DescriptorSource: Source, @unchecked Sendable {
         // SAFETY: constants, and the atomics of the core.
 
@@ -24,8 +23,7 @@ extension RunLoop {
             public static let write = Events(rawValue: 1 << 1)
             /// The peer has closed its end.
             public static let closed = Events(rawValue: 1 << 2)
-            /// Something exceptional (EPOLLPRI, on Linux): a TCP socket has urgent data, a pressure stall trigger has fired, the list of mounts
-            /// or a GPIO line has changed. `docs/descriptors.md` says how each is read.
+            /// Something exceptional (EPOLLPRI, on Linux), such as urgent data of a TCP socket: `docs/descriptors.md` says what, and how it is read.
             public static let priority = Events(rawValue: 1 << 4)
             /// An error is pending, or a message waits in the error queue of the socket (EPOLLERR, on Linux). The handler takes it, with
             /// `getsockopt(SO_ERROR)` or `recvmsg(MSG_ERRQUEUE)`. A source with this event is called with it alone if nothing else is ready,
@@ -55,8 +53,7 @@ extension RunLoop {
 
         /// In the core. A closure in a value that cannot be copied is called without being retained.
         private struct Handler: ~Copyable, Sendable {
-            private let body: @Sendable (DescriptorSource, Events) -> Void
-            init(_ body: @escaping @Sendable (DescriptorSource, Events) -> Void) { self.body = body }
+            let body: @Sendable (DescriptorSource, Events) -> Void
             @inline(__always) borrowing func call(_ source: DescriptorSource, _ events: Events) { /* DOES CALLOUT */ body(source, events) }
         }
 
@@ -78,18 +75,13 @@ extension RunLoop {
                 traits: trigger == .oneShot ? [.isDescriptorSource, .isOneShot] : .isDescriptorSource)
             core.pointee.wanted.store(events.rawValue, ordering: .relaxed)
             assert(MemoryLayout<Handler>.size == 2 * MemoryLayout<UInt>.size, "a closure is two words")
-            core.handlerMemory.initializeMemory(as: Handler.self, to: Handler(handler))
+            core.handlerMemory.initializeMemory(as: Handler.self, to: Handler(body: handler))
         }
 
         deinit { endByLastRelease() }
 
         override var watch: Watch? {
-            let trigger: WatchTrigger =
-                switch self.trigger {
-                case .level: .level
-                case .edge: .edge
-                case .oneShot: .oneShot
-                }
+            let trigger: WatchTrigger = trigger == .oneShot ? .oneShot : trigger == .edge ? .edge : .level
             let isArmed = trigger != .oneShot || core.pointee.isArmed.load(ordering: .acquiring)
             let wanted = isArmed ? Readiness(rawValue: Int32(core.pointee.wanted.load(ordering: .acquiring))) : []
             // The first who asks takes the report, so that there is no level.
@@ -98,9 +90,7 @@ extension RunLoop {
                 identity: identity, descriptor: descriptor, wanted: wanted, trigger: isTakenByAsking ? .edge : trigger, priority: priority)
         }
 
-        override func serve(_ ready: Readiness) -> Bool { /* DOES CALLOUT */
-            Self.serve(core, ready)
-        }
+        override func serve(_ ready: Readiness) -> Bool { /* DOES CALLOUT */ Self.serve(core, ready) }
 
         /// `serve`, without a look at the object. The caller knows that the core is a descriptor source's, and keeps that alive.
         @inline(__always) static func serve(_ core: SourceCorePointer, _ ready: Readiness) -> Bool { /* DOES CALLOUT */
@@ -125,7 +115,7 @@ extension RunLoop {
             Borrowed(at: core.pointee.object, keptBy: .use)
         }
 
-        /// libevent reports a reset as readable, and a hang-up as readable and writable. So this asks the kernel, without waiting.
+        /// libevent reports a reset as readable, and a hang-up as readable and writable. So this asks the kernel.
         @inline(never) private func eventsWithClosed(_ asked: Events, _ ready: Readiness) -> Events {
             let seen = Readiness.now(of: descriptor, wanted: Readiness(rawValue: Int32(asked.rawValue)))
             return seen.makesReadyForAll(of: asked) ? asked : asked.intersection(Events(trigger == .edge ? seen.union(ready) : seen))
@@ -140,15 +130,13 @@ extension RunLoop {
         }
 
         override func endAbandonedCalls() { /* DOES CALLOUT */
-            (state.withLock { $0.attachment } as? EndOfAbandonedCalls)?.body()
+            (state.withLock { $0.rare?.attachment } as? EndOfAbandonedCalls)?.body()
         }
-
         override var typeDescription: String { "descriptor \(descriptor)" }
     }
 }
 
-/// The attachment of a descriptor source whose handler is another library's: what is to be done in place of calls in which the loop's thread has
-/// ended.
+/// The attachment of a descriptor source of another library: what it does in place of calls in which the loop's thread has ended.
 package final class EndOfAbandonedCalls: Sendable {
     let body: @Sendable () -> Void
     package init(_ body: @escaping @Sendable () -> Void) { self.body = body }

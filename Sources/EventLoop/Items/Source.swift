@@ -1,6 +1,5 @@
 extension RunLoop {
-    /// The base class of all input sources: validity, label, invalidation. It has no initializer that a program could call: subclasses are the library's.
-    ///
+    /// The base class of all input sources: validity, label, invalidation. Subclasses are the library's: no program can call its initializer.
     /// Thread-safe. A source may be in many modes of many loops.
     open class Source: @unchecked Sendable {
         // SAFETY: stored properties are constants, atomics, or guarded by the mutex of `state`. Subclasses say what guards theirs.
@@ -21,20 +20,14 @@ extension RunLoop {
             kind: SourceKind, recordedKind: Recording.Kind = .descriptorSource, label: String?, site: CreationSite,
             traits: SourceCore.Traits = []
         ) {
-            self.kind = kind
-            self.recordedKind = recordedKind
-            self.label = label
-            self.site = site
+            (self.kind, self.recordedKind, self.label, self.site) = (kind, recordedKind, label, site)
             core = .make(traits: kind.isWatched ? traits.union(.isWatched) : traits)
             core.pointee.object = UnsafeRawPointer(Unmanaged.passUnretained(self).toOpaque())
         }
 
         deinit { core.free() }
 
-        final var rundown: Rundown {
-            @inline(__always) _read { yield core.pointee.rundown }
-        }
-
+        final var rundown: Rundown { @inline(__always) _read { yield core.pointee.rundown } }
         /// Whether only the parent process may read its descriptor. It joins no loop then, where it would be readable in every pass.
         final var isOfParent: Bool { core.pointee.traits.contains(.isOfOneProcess) && !mark.isOurs }
         /// False after the source was invalidated, or failed by itself. Thread-safe.
@@ -42,15 +35,13 @@ extension RunLoop {
 
         /// Why the source failed by itself (its descriptor was closed, the kernel refused it); nil if it did not. Also `.badDescriptor` if
         /// the source was invalidated by hand after its descriptor had been closed.
-        public var failure: SourceError? { state.withLock { $0.failure } }
+        public var failure: SourceError? { state.withLock { $0.rare?.failure } }
 
         /// Calls `body` once, when no call of the handler is in progress and none can follow, as the form that passes the source.
         ///
         /// If the closure needs the source, use that form: `onInvalidation { close($0.descriptor) }`. A closure that captures
         /// the source creates a reference cycle, which lasts until the source is invalidated. Thread-safe.
-        public func onInvalidation(_ body: @escaping @Sendable () -> Void) { /* DOES CALLOUT */
-            addInvalidation { _ in body() }
-        }
+        public func onInvalidation(_ body: @escaping @Sendable () -> Void) { /* DOES CALLOUT */ addInvalidation { _ in body() } }
 
         final func addInvalidation(_ body: @escaping @Sendable (Source) -> Void) { /* DOES CALLOUT */
             let isFinished = state.withLock { state in
@@ -66,7 +57,7 @@ extension RunLoop {
 
         /// Says why the source ends, unless an earlier reason is known.
         package final func noteFailure(_ error: SourceError) {
-            state.withLock { if $0.failure == nil { $0.failure = error } }
+            state.withLock { if $0.rare?.failure == nil { $0.madeRare().failure = error } }
         }
 
         // MARK: For subclasses
@@ -96,9 +87,7 @@ extension RunLoop {
         func returnMessages() { /* DOES CALLOUT */  }
 
         /// The loop's thread has ended in calls of the handler. Called once for all of them, on that thread, before the claim ends.
-        func endAbandonedCalls() { /* DOES CALLOUT */
-            returnMessages()
-        }
+        func endAbandonedCalls() { /* DOES CALLOUT */ returnMessages() }
 
         /// Called after the source was added to a mode of a loop.
         func didJoin(_ loop: RunLoop, _ mode: Mode) { /* DOES CALLOUT */  }
@@ -124,9 +113,7 @@ extension RunLoop {
 
         // MARK: The end
         /// Ends a use of `rundown` that the caller has begun.
-        final func endUse() { /* DOES CALLOUT */
-            if rundown.exit() { finish() }
-        }
+        final func endUse() { /* DOES CALLOUT */ if rundown.exit() { finish() } }
 
         /// Releases the handlers and calls the `onInvalidation` closures. Only the caller that ended the last use of `rundown` may call it.
         final func finish() { /* DOES CALLOUT */
@@ -147,7 +134,7 @@ extension RunLoop {
         final func callNextInvalidationBody() -> Bool { /* DOES CALLOUT */
             // Not a closure: a closure that it returned would be wrapped in two objects.
             guard let locked = state.lockValueIfOwn() else { return false }
-            let failure = locked.pointee.isFinished ? nil : locked.pointee.failure
+            let failure = locked.pointee.isFinished ? nil : locked.pointee.rare?.failure
             locked.pointee.isFinished = true
             let body = locked.pointee.takeInvalidation()
             state.unlock()
@@ -199,47 +186,33 @@ struct SourceState: Sendable {
     /// One membership for each loop that the source is in, or is being added to. Most sources have one.
     private(set) var first: SourceMembership?
     private(set) var others: [SourceMembership]?
-    private var rare: Rare?
+    private(set) var rare: Rare?
     var isFinished = false
     /// Whether the source is or ever was in a loop.
     private(set) var wasAdded = false
 
     /// State that few sources need.
-    private final class Rare: @unchecked Sendable {
+    final class Rare: @unchecked Sendable {
         // SAFETY: guarded by the source's lock, like the state that refers to it.
 
         /// The first of the bodies, which is usually the only one, is stored without an array.
-        @exclusivity(unchecked) var firstBody: (@Sendable (RunLoop.Source) -> Void)?
-        var otherBodies: [@Sendable (RunLoop.Source) -> Void] = []
+        @exclusivity(unchecked) fileprivate var firstBody: (@Sendable (RunLoop.Source) -> Void)?
+        fileprivate var otherBodies: [@Sendable (RunLoop.Source) -> Void] = []
         var failure: RunLoop.SourceError?
-        var waitingToServe: [SourceMembership] = []
+        fileprivate var waitingToServe: [SourceMembership] = []
         var attachment: (any AnyObject & Sendable)?
     }
 
-    private mutating func makeRare() -> Rare {
+    mutating func madeRare() -> Rare {
         if let rare { return rare }
         let made = Rare()
         rare = made
         return made
     }
 
-    var failure: RunLoop.SourceError? {
-        get { rare?.failure }
-        set { makeRare().failure = newValue }
-    }
-
-    var attachment: (any AnyObject & Sendable)? {
-        get { rare?.attachment }
-        set { makeRare().attachment = newValue }
-    }
-
     mutating func addInvalidation(_ body: @escaping @Sendable (RunLoop.Source) -> Void) {
-        let rare = makeRare()
-        if rare.firstBody == nil && rare.otherBodies.isEmpty {
-            rare.firstBody = body
-        } else {
-            rare.otherBodies.append(body)
-        }
+        let rare = madeRare()
+        if rare.firstBody == nil && rare.otherBodies.isEmpty { rare.firstBody = body } else { rare.otherBodies.append(body) }
     }
 
     var hasInvalidationBodies: Bool { rare.map { $0.firstBody != nil || !$0.otherBodies.isEmpty } ?? false }
@@ -252,7 +225,7 @@ struct SourceState: Sendable {
 
     /// Adds a loop to those that wait for the handler to return on another thread.
     mutating func wait(_ membership: SourceMembership) {
-        let rare = makeRare()
+        let rare = madeRare()
         if !rare.waitingToServe.contains(where: { $0 === membership }) { rare.waitingToServe.append(membership) }
     }
 
@@ -274,10 +247,7 @@ struct SourceState: Sendable {
     }
 
     mutating func remove(_ membership: SourceMembership) {
-        if others == nil {
-            if first === membership { first = nil }
-            return
-        }
+        if others == nil && first === membership { return first = nil }
         let left = memberships.filter { $0 !== membership }
         first = left.first
         others = left.count > 1 ? Array(left.dropFirst()) : nil

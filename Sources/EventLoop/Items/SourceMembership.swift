@@ -32,22 +32,15 @@ final class SourceMembership: @unchecked Sendable {
         /// How many times it was served in the phase `countedInPhase` of `ModeHistory`.
         var servings: UInt32 = 0
         var countedInPhase: UInt32 = 0
-        /// The step in which it last had its turn to deliver messages. Shares storage with `servings`, because a port is never registered on a
-        /// base.
-        var messageStep: UInt64 {
-            get { UInt64(countedInPhase) << 32 | UInt64(servings) }
-            set { (countedInPhase, servings) = (UInt32(truncatingIfNeeded: newValue >> 32), UInt32(truncatingIfNeeded: newValue)) }
-        }
+        /// The step in which a port last had its turn to deliver messages.
+        var messageStep: UInt64 = 0
         /// The first of its registrations, which form a linked list. The tag of a registration is the index of its mode.
         fileprivate var firstRegistration: RegistrationPointer?
         /// The modes from whose bases the source is removed until they run.
         var parkedModes = ModeSet()
     }
 
-    init(source: RunLoop.Source, loop: RunLoop) {
-        self.source = source
-        self.loop = loop
-    }
+    init(source: RunLoop.Source, loop: RunLoop) { (self.source, self.loop) = (source, loop) }
 
     // MARK: Registrations
     var anyRegistration: RegistrationPointer? { owned.firstRegistration }
@@ -56,8 +49,7 @@ final class SourceMembership: @unchecked Sendable {
 
     func registration(inMode index: Int) -> RegistrationPointer? {
         var next = owned.firstRegistration
-        // Ends: the list is finite.
-        while let registration = next, Int(registration.pointee.tag) != index { next = registration.pointee.nextOfOwner }
+        while let other = next, Int(other.pointee.tag) != index { next = other.pointee.nextOfOwner }  // ends: the list is finite
         return next
     }
 

@@ -25,8 +25,7 @@ extension RunLoop {
 
         // MARK: Seldom accessed
         let site: CreationSite
-        /// Created with the timer, or when one of these properties is first set; retained from then on. `AtomicLazyReference` would be
-        /// called through generic code, which takes as long as adding the timer.
+        /// Made when one of these properties is set, and retained. `AtomicLazyReference` would be called through generic code: as slow as an add.
         private let detailsWord = Atomic<Unmanaged<Details>?>(nil)
 
         /// Properties that few timers need.
@@ -37,9 +36,8 @@ extension RunLoop {
             /// A date in the past to which the timer was set, and the current time that `date` got instead; `.max` while there is none.
             let past = Atomic<Int64>(0)
             let presentForPast = Atomic<Int64>(.max)
-            /// A date of the wall clock, as the bits of a Double, and its exclusive or with the instant that it was converted to. Not a
-            /// number while there is none. Two threads that set dates at the same time may leave a half each. Such a pair is valid for no
-            /// instant, unless the two dates are equal.
+            /// A date of the wall clock, as the bits of a Double, and its exclusive or with the instant that it was converted to. Not a number while
+            /// there is none. Two threads that set dates at once may leave a half each, which is valid for no instant unless the dates are equal.
             let wallDate = Atomic<UInt64>(Double.nan.bitPattern)
             let wallDateCheck = Atomic<UInt64>(0)
             // SAFETY: accessed under the lock of the loop that the timer is in, as `listing`.
@@ -170,8 +168,7 @@ extension RunLoop {
             return present
         }
 
-        /// A loop files the timer at `present` in its time. If the date was in the past by a clock that is ahead of the loop's, compares it with
-        /// the loop's clock again: such a date must not be in the loop's future.
+        /// A loop files the timer at `present` in its time. A date that was in the past by a clock that is ahead must not be in the loop's future.
         @inline(never) func compareDateAgain(present: Int64) {
             let filed = date.load(ordering: .sequentiallyConsistent)
             let set = dateAsSet(filed)
@@ -209,11 +206,10 @@ extension RunLoop {
 
         /// Releases the handler. Only the caller that ended the last use of `state` may call it.
         func finish() {
-            // Released after the access to the property: the deinit of what the handler holds is a callout, and may end the thread.
-            _ = handler.take()
+            _ = handler.take()  // released after the access to the property: the deinit of what it holds is a callout, and may end the thread
         }
 
-        /// The next date of the grid after `fired`, for a callout that ended at `now`: the first date of the grid that is later than `now`.
+        /// The first date of the grid that is later than `now`, when the callout ended, and than `fired`.
         static func nextSlot(after fired: Int64, interval: Int64, now: Int64) -> Int64 {
             if now < fired { return fired.addingSaturated(interval) }
             // The difference may overflow a signed word; as an unsigned word it is right.

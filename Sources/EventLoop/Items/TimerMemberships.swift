@@ -1,11 +1,10 @@
 import Synchronization
 
-/// One word that says where the loop that a timer is in has filed it. The owner reads it without a lock.
+/// One word that says where the loop that a timer is in has filed it. Written under the loop's lock, while `TimerState` says that the timer is in
+/// the loop; zero otherwise. The owner reads it without a lock.
 ///
-/// The upper half is the loop's id. If the timer is in one mode only, and the numbers fit, the lower half is the index of the mode and the
-/// slot in that mode's queue. Otherwise it is `lookUnderLock`, which refers the reader to the timer's memberships, under the lock.
-///
-/// Written under the loop's lock, while `TimerState` says that the timer is in the loop. Zero otherwise.
+/// The upper half is the loop's id. If the timer is in one mode only, and the numbers fit, the lower half is the index of the mode and the slot in
+/// that mode's queue. Otherwise it is `lookUnderLock`: the reader has to look at the timer's memberships, under the lock.
 struct TimerLocation {
     static let lookUnderLock: UInt32 = 0xFF00_0000
     var word: UInt64
@@ -38,8 +37,7 @@ struct TimerMembership: Sendable {
 struct TimerListing: Sendable {
     /// `index` and flags.
     private var packed: UInt32 = 0
-    /// As in `TimerMembership`, if the timer's location is direct. While a change of the timer's date is queued (`TimerState`), the index of that
-    /// change: the timer is filed in a mode then.
+    /// As in `TimerMembership`, if the location is direct. The index of a queued change of the date, if there is one: the timer is filed then.
     var changeIndex = LinkedQueue<Never>.noIndex
 
     private static let common: UInt32 = 1 << 31
@@ -63,21 +61,18 @@ struct TimerListing: Sendable {
         set { packed = packed & ~Self.numbers | UInt32(newValue) }
     }
 
-    var isCommon: Bool {
-        get { packed & Self.common != 0 }
-        set { if newValue { packed |= Self.common } else { packed &= ~Self.common } }
-    }
-
+    var isCommon: Bool { get { self[Self.common] } set { self[Self.common] = newValue } }
     /// Whether the owner has filed the timer since it was added to the loop. If not, all of its additions are still queued.
-    var isKnownToOwner: Bool {
-        get { packed & Self.known != 0 }
-        set { if newValue { packed |= Self.known } else { packed &= ~Self.known } }
+    var isKnownToOwner: Bool { get { self[Self.known] } set { self[Self.known] = newValue } }
+
+    private subscript(flag: UInt32) -> Bool {
+        get { packed & flag != 0 }
+        set { if newValue { packed |= flag } else { packed &= ~flag } }
     }
 }
 
-/// The modes of a timer. Under the lock of the loop that the timer is in.
-///
-/// A timer in one mode, which most are, has the membership in `location` and `listing`. The others have a list among their `details`.
+/// The modes of a timer, under the lock of the loop that it is in. A timer in one mode, which most are, has the membership in `location` and
+/// `listing`. The others have a list among their `details`.
 extension RunLoop.Timer {
     var memberships: [TimerMembership] {
         let location = TimerLocation(word: location.load(ordering: .acquiring))
@@ -101,7 +96,7 @@ extension RunLoop.Timer {
         }
     }
 
-    /// The owner has taken the queued addition, and files the timer.
+    /// The owner files the timer.
     func markFiled(inMode modeIndex: Int) {
         listing.isKnownToOwner = true
         setChangeIndex(LinkedQueue<Never>.noIndex, inMode: modeIndex)

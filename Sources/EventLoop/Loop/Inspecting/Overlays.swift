@@ -37,10 +37,10 @@ extension RunLoop {
 extension RunLoop.Source {
     /// What another library of the package stores with the source, and the source retains as long as it lives. Thread-safe.
     package var attachment: (any AnyObject & Sendable)? {
-        get { state.withLock { $0.attachment } }
+        get { state.withLock { $0.rare?.attachment } }
         set {
             var old = newValue
-            state.withLock { swap(&$0.attachment, &old) }
+            state.withLock { swap(&$0.madeRare().attachment, &old) }
             withExtendedLifetime(old) {}  // released outside the lock: its deinit may call out
         }
     }
