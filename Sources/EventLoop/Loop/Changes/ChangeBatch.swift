@@ -194,13 +194,10 @@ extension RunLoop {
 
     /// Carries out what was queued, on the owning thread; elsewhere wakes the owner.
     func carryOutChanges() {
-        if isCurrent {
-            applyChanges()
-            finishItemsIfSafe()
-            didChangeSleep(callsOut: true)
-        } else {
-            notify(.changes)
-        }
+        if !isCurrent { return notify(.changes) }
+        applyChanges()
+        finishItemsIfSafe()
+        didChangeSleep(callsOut: true)
     }
 
     private func apply(_ taken: TakenChange) {
@@ -254,10 +251,7 @@ extension RunLoop {
 
     /// Takes the source off every base, then ends the membership's use of it.
     func applyEnd(of membership: SourceMembership) {
-        forgetPolled(membership)
-        forgetParked(membership)
-        // Ends: each iteration removes one.
-        while let last = membership.anyRegistration { unregister(membership, modeIndex: Int(last.pointee.tag)) }
+        unregister(membership)
         Borrowed(membership.source, keptBy: .membership).use {
             if isServing($0) { endUseAfterCalls(of: $0) } else { endUse(of: $0) }
         }
@@ -301,9 +295,7 @@ extension RunLoop {
     }
 
     /// As `finishItems`, unless the owner is on its way to sleep, where no callout may be made: then the next pass does it.
-    func finishItemsIfSafe() { /* DOES CALLOUT */
-        if mayCallOut && !owned.changeBatch.isApplying { finishItems() }
-    }
+    func finishItemsIfSafe() { /* DOES CALLOUT */ if mayCallOut && !owned.changeBatch.isApplying { finishItems() } }
 }
 
 /// What the owner finishes at the next safe point.
@@ -317,9 +309,7 @@ enum FinishedItem: Sendable {
     case call(LaterCall)
 
     /// Somebody waits for the end of the source.
-    var isAwaited: Bool {
-        if case .source(let source) = self { source.hasInvalidationBodies } else { false }
-    }
+    var isAwaited: Bool { if case .source(let source) = self { source.hasInvalidationBodies } else { false } }
 }
 
 /// An object, since a closure would make every item larger.

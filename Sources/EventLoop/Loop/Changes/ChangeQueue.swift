@@ -74,8 +74,7 @@ struct ChangeQueue: ~Copyable, Sendable {
 
     // MARK: Timers
     mutating func enqueueJoin(_ timer: RunLoop.Timer, _ membership: TimerMembership) {
-        let index = changes.append(.timerJoined(timer, membership))
-        timer.setChangeIndex(index, inMode: membership.modeIndex)
+        timer.setChangeIndex(changes.append(.timerJoined(timer, membership)), inMode: membership.modeIndex)
     }
 
     /// The owner takes a timer out of its only mode at once: a queued change with which it joined, or of its date, is void.

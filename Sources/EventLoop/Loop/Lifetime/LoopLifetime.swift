@@ -192,10 +192,7 @@ extension RunLoop {
     }
 
     private func release(_ membership: SourceMembership) {
-        forgetPolled(membership)
-        forgetParked(membership)
-        // Ends: each iteration removes one.
-        while let last = membership.anyRegistration { unregister(membership, modeIndex: Int(last.pointee.tag)) }
+        unregister(membership)
         membership.source.forget(membership)
         if membership.source.core.pointee.traits.contains(.endsWithLoop) { membership.source.invalidate() }
         endUse(of: membership.source)

@@ -48,18 +48,18 @@ extension RunLoop {
     }
 
     private func leave(_ observer: Observer, taking: (inout LoopShared) -> Void) {
-        let (isDead, isSeen) =
-            shared.withLockIfOwn { shared -> (Bool, Bool) in
-                guard observer.loopID.load(ordering: .acquiring) == id else { return (false, false) }
-                taking(&shared)
-                guard observer.modes.isEmpty && !observer.isCommon else { return (false, false) }
-                let isSeen = observer.wasSeen || LoopID.current == id
-                observer.loopID.store(0, ordering: .sequentiallyConsistent)
-                return (true, isSeen)
-            } ?? (false, false)
+        // Whether an owner has seen it, if it has left its last mode.
+        let isSeen = shared.withLockIfOwn { shared -> Bool? in
+            guard observer.loopID.load(ordering: .acquiring) == id else { return nil }
+            taking(&shared)
+            guard observer.modes.isEmpty && !observer.isCommon else { return nil }
+            let isSeen = observer.wasSeen || LoopID.current == id
+            observer.loopID.store(0, ordering: .sequentiallyConsistent)
+            return isSeen
+        }
         removals.add(1, ordering: .acquiringAndReleasing)
         // If no owner has seen it, its use ends here, so that adding and removing does not fill the queue while the owner is busy.
-        if isDead && !(isSeen && submitEnd(of: observer)) && observer.rundown.exit() { observer.finish() }
+        if let isSeen = isSeen ?? nil, !(isSeen && submitEnd(of: observer)), observer.rundown.exit() { observer.finish() }
     }
 
     private func claimLocked(_ observer: Observer, _ shared: borrowing LoopShared) -> Bool {
@@ -94,10 +94,8 @@ extension RunLoop {
         // The last pass of the run is over; what follows belongs to the run.
         if activity == .exit { owned.observation?.use { $0.endPass(SpanMark(.pass, depth: runs.depth, modeIndex: mode.index)) } }
         let generation = removals.load(ordering: .acquiring)
-        // A snapshot: an observer that is added meanwhile is notified from the next notification on.
-        let observers = observersNow(mode)
-        // The snapshot keeps them.
-        observers.withUnsafeBufferPointer { observers in
+        // A snapshot, which keeps them: an observer that is added meanwhile is notified from the next notification on.
+        observersNow(mode).withUnsafeBufferPointer { observers in
             for index in observers.indices { Borrowed(observers[index], keptBy: .batch).use { call($0, activity, mode, generation) } }
         }
     }
@@ -134,11 +132,10 @@ extension RunLoop {
     private func observersNow(_ mode: ModeState) -> ContiguousArray<Observer> {
         if mode.observed.version != mode.owned.observerSnapshot.version {
             // The old list is released outside the lock.
-            let now = shared.withLock { _ -> ObserverSnapshot in
+            mode.owned.observerSnapshot = shared.withLock { _ -> ObserverSnapshot in
                 for observer in mode.locked.observers { observer.wasSeen = true }
                 return ObserverSnapshot(list: mode.locked.observers, version: mode.observed.version)
             }
-            mode.owned.observerSnapshot = now
         }
         return mode.owned.observerSnapshot.list
     }

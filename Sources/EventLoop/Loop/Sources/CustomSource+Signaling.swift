@@ -9,17 +9,12 @@ extension RunLoop.CustomSource {
     /// nothing happens. Thread-safe. See `CFRunLoopSourceSignal`.
     public func signal() {
         guard isValid, let claim = signalWord.claim() else { return }
-        if !isValid {
-            signalWord.take()
-            return
-        }
+        if !isValid { return didInvalidate() }
         signaledAt.store(TickClock.ticks, ordering: .relaxed)
         let posted = RecordedPosts.present
         if posted != 0 { recordPost(at: posted) }
         // A loop's lock inside the source's: never the other way round. It spares a copy of the list.
-        _ = state.withLockIfOwn { state in
-            state.forEachMembership { $0.loop.enqueueSignal($0) }
-        }
+        _ = state.withLockIfOwn { $0.forEachMembership { $0.loop.enqueueSignal($0) } }
         // Not before: a thread that finds the signal enqueued relies on it, and may wake the loop at once.
         signalWord.markEnqueued(claim)
     }

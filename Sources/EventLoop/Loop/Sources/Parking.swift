@@ -41,14 +41,8 @@ extension RunLoop {
         registerAll(parked, in: mode)
     }
 
-    /// The source has left the mode, or the loop: it does not return.
+    /// The source has left the mode: it does not return.
     func forgetParked(_ membership: SourceMembership, modeIndex: Int) {
         if membership.owned.parkedModes.remove(modeIndex) { modeTable[modeIndex].owned.parked[ObjectIdentifier(membership)] = nil }
-    }
-
-    func forgetParked(_ membership: SourceMembership) {
-        if membership.owned.parkedModes.isEmpty { return }
-        membership.owned.parkedModes.forEach { modeTable[$0].owned.parked[ObjectIdentifier(membership)] = nil }
-        membership.owned.parkedModes = ModeSet()
     }
 }

@@ -391,11 +391,6 @@ extension RunLoop.Source {
         }
     }
 
-    func existingMembership(of loop: RunLoop) -> SourceMembership? {
-        state.withLockIfOwn { $0.membership(of: loop) } ?? nil
-    }
-
-    func forget(_ membership: SourceMembership) {
-        state.withLock { $0.remove(membership) }
-    }
+    func existingMembership(of loop: RunLoop) -> SourceMembership? { state.withLockIfOwn { $0.membership(of: loop) } ?? nil }
+    func forget(_ membership: SourceMembership) { state.withLock { $0.remove(membership) } }
 }

@@ -106,9 +106,7 @@ extension RunLoop {
         if let single {
             frame.owned.signals.fill { $0.append(single.takeRetainedValue()) }
         } else {
-            shared.withLock { _ in
-                frame.owned.signals.fill { mode.locked.signaled.takeAll(into: &$0, inMode: mode.index) }
-            }
+            shared.withLock { _ in frame.owned.signals.fill { mode.locked.signaled.takeAll(into: &$0, inMode: mode.index) } }
         }
         guard frame.owned.signals.hasRest else { return false }
         if hasPendingWork { carryOutPendingChanges(mode) }
@@ -209,9 +207,7 @@ extension RunLoop {
     /// Another thread is in the handler. The port leaves this loop's lists until that call has returned, and only then does the loop
     /// join the waiters: the other way round it could be notified in between.
     @inline(never) private func waitForMessages(of membership: SourceMembership) -> Bool {
-        shared.withLock { shared in
-            shared.modes.forEach { $0.locked.messaged.remove(membership, inMode: $0.index) }
-        }
+        shared.withLock { shared in shared.modes.forEach { $0.locked.messaged.remove(membership, inMode: $0.index) } }
         guard membership.source.waitToServe(on: membership) else { return false }
         enqueueMessagesAndWake(membership)
         return true
@@ -311,9 +307,7 @@ extension RunLoop.Source {
     static func borrowed(_ core: SourceCorePointer) -> Borrowed<RunLoop.Source> { Borrowed(at: core.pointee.object, keptBy: .use) }
 
     /// What a recording says of a call of a watched source.
-    static func calloutOfWatched(_ core: SourceCorePointer) -> CalloutItem {
-        borrowed(core).use { $0.callout($0.recordedKind) }
-    }
+    static func calloutOfWatched(_ core: SourceCorePointer) -> CalloutItem { borrowed(core).use { $0.callout($0.recordedKind) } }
 
     @inline(never) private func wakeWaiters() { /* DOES CALLOUT */
         let waiting = state.withLock { state -> [SourceMembership] in

@@ -1,3 +1,28 @@
+// Lifecycle of a manual clock: held by each loop that uses it, and by a loop that has used it before, until the `RunLoop` object ends. So any
+// thread may read it without a lock.
+
+import Synchronization
+
+/// A loop's time: the monotonic clock, or a manual one. The owner sets it, any thread reads it.
+struct LoopTime: ~Copyable, @unchecked Sendable {
+    // SAFETY: an atomic, and what it points to is Sendable and held until the loop ends.
+
+    /// The manual clock, which `LoopOwned.clocks` holds; nil while the loop goes by the monotonic clock.
+    private let newest = Atomic<UnsafeRawPointer?>(nil)
+
+    @inline(__always) var manualClock: RunLoop.ManualClock? { newest.load(ordering: .acquiring).map(Self.clock) }
+    @inline(__always) var now: RunLoop.Instant { manualClock?.now ?? .now }
+
+    @inline(never) private static func clock(_ pointer: UnsafeRawPointer) -> RunLoop.ManualClock {
+        Borrowed<RunLoop.ManualClock>(at: pointer, keptBy: .loop).object
+    }
+
+    /// From now on the loop goes by this clock. Owning thread only.
+    borrowing func use(_ clock: RunLoop.ManualClock) {
+        newest.store(UnsafeRawPointer(Borrowed(clock, keptBy: .loop).address), ordering: .releasing)
+    }
+}
+
 /// A source that goes by the wall clock. While it is in a loop with a manual clock, that clock calls it.
 protocol WallClockObserver: AnyObject, Sendable {
     /// The clock has moved, and was set by this many nanoseconds; zero if time has only passed. Any thread, outside the clock's lock.
@@ -17,8 +42,7 @@ extension RunLoop {
             var observers: [(observer: any WallClockObserver, count: Int)] = []
             /// The loops that use the clock, until they end.
             var users: [User] = []
-            /// Counts how often a loop came from its work to wait: that work may have made descriptors of other loops ready, which wait as
-            /// far as the clock can tell and have not woken yet.
+            /// Counts how often a loop came from its work to wait: that work may have made descriptors of loops ready that have not woken yet.
             var turn: UInt64 = 0
             var presentObservers: [any WallClockObserver] { observers.filter { $0.count > 0 }.map(\.observer) }
 
