@@ -3,9 +3,8 @@ import Synchronization
 extension RunLoop {
     /// A source that threads signal by hand (CFRunLoopSource, version 0).
     ///
-    /// `signal()` marks the source as ready and does not wake the loop. Call the loop's `wakeUp()` afterwards. Signals coalesce: any number
-    /// of them cause one call of `perform`. A signal stays pending until a run in one of the source's modes performs it. If the source is
-    /// in several loops, the first loop that runs performs it. Thread-safe.
+    /// `signal()` marks the source as ready and does not wake the loop: call the loop's `wakeUp()` afterwards. Any number of signals cause one call
+    /// of `perform`. A signal stays pending until a run in one of the source's modes performs it; in several loops, the first that runs. Thread-safe.
     public final class CustomSource: Source, @unchecked Sendable {
         // SAFETY: constants and atomics.
 
@@ -28,15 +27,13 @@ extension RunLoop {
         ///   - order: sources are performed in ascending order. Sources of equal order are performed in the order of their first pending signals.
         ///   - file: with `line`, the place that warnings and recordings name.
         ///   - schedule: called once for each mode that the source is added to, on the thread that adds it, after the addition.
-        ///   - cancel: called once for each mode that the source is removed from, on the thread that removes it, after the removal. When
-        ///     the loop's thread ends, it is called on that thread.
+        ///   - cancel: called once for each mode that it is removed from, after the removal, on the thread that does it, or the loop's as that ends.
         ///   - perform: called on the loop's thread after the source was signaled.
         ///
         /// The library holds no lock during these calls. See `CFRunLoopSourceCreate`.
         public init(
             order: Int = 0, label: String? = nil, file: StaticString = #fileID, line: UInt = #line,
-            schedule: (@Sendable (RunLoop, Mode) -> Void)? = nil,
-            cancel: (@Sendable (RunLoop, Mode) -> Void)? = nil,
+            schedule: (@Sendable (RunLoop, Mode) -> Void)? = nil, cancel: (@Sendable (RunLoop, Mode) -> Void)? = nil,
             perform: @escaping @Sendable () -> Void
         ) {
             self.order = order

@@ -6,8 +6,7 @@ extension RunLoop {
     /// The loop never reads or writes the descriptor. After an error or a hang-up the source is ready for all of its `events`, so that the next read
     /// or write reports the error. If an error is all there is after some calls, the source is called once for each report of the kernel, so that a
     /// message in a socket's error queue that nobody takes does not keep the loop busy. If `events` is empty, the source stays in its modes, keeps
-    /// them from being empty, and is silent. Several sources may watch one descriptor. Close it in `onInvalidation { close($0.descriptor) }`, not
-    /// earlier.
+    /// them from being empty, and is silent. Several sources may watch a descriptor. Close it in `onInvalidation { close($0.descriptor) }`.
     ///
     /// Thread-safe. In several loops, the handler never runs on two threads at once, and a one-shot source fires in one loop only.
     public final class DescriptorSource: Source, @unchecked Sendable {
@@ -25,9 +24,8 @@ extension RunLoop {
             public static let closed = Events(rawValue: 1 << 2)
             /// Something exceptional (EPOLLPRI, on Linux), such as urgent data of a TCP socket: `docs/descriptors.md` says what, and how it is read.
             public static let priority = Events(rawValue: 1 << 4)
-            /// An error is pending, or a message waits in the error queue of the socket (EPOLLERR, on Linux). The handler takes it, with
-            /// `getsockopt(SO_ERROR)` or `recvmsg(MSG_ERRQUEUE)`. A source with this event is called with it alone if nothing else is ready,
-            /// and not with all its events as a source without it.
+            /// An error is pending, or a message waits in the socket's error queue (EPOLLERR, on Linux). The handler takes it, with `getsockopt` of
+            /// SO_ERROR or `recvmsg(MSG_ERRQUEUE)`. A source without this event is called with all its events then, one with it with what is ready.
             public static let error = Events(rawValue: 1 << 5)
             private static let all: Events = [.read, .write, .closed, .priority, .error]
             init(_ readiness: Readiness) { self.init(rawValue: UInt8(truncatingIfNeeded: readiness.rawValue) & Self.all.rawValue) }

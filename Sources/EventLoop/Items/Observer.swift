@@ -24,11 +24,9 @@ extension RunLoop {
         // SAFETY: as `modes`.
         nonisolated(unsafe) var isCommon = false
         // SAFETY: as `modes`.
-        /// Whether the thread of a loop has added it, or has had it in a snapshot. For good: that loop may still walk the snapshot when the observer
-        /// is in the loop again.
+        /// Whether the thread of a loop has added it, or has had it in a snapshot. For good: the loop may still walk that when the observer is back.
         nonisolated(unsafe) var wasSeen = false
-        /// The id of the loop in whose call the handler is, or zero. Nested runs skip the observer, and so does another loop if the handler has
-        /// moved the observer there.
+        /// The id of the loop in whose call the handler is, or zero. Nested runs skip the observer, and so does a loop that the handler moved it to.
         let callingLoop = Atomic<UInt64>(0)
         private let handler: HandlerSlot<Handler>
         // SAFETY: set before another thread has the observer; afterwards only read.
@@ -48,7 +46,6 @@ extension RunLoop {
 
         /// False after the observer was invalidated, or after a non-repeating observer was notified. Thread-safe.
         public var isValid: Bool { rundown.isValid }
-
         @inline(__always) var isFiring: Bool { callingLoop.load(ordering: .acquiring) != 0 }
         /// The caller must hold a use of `rundown`.
         @inline(__always) func callHandler(_ activity: Activity) { /* DOES CALLOUT */ handler.with { $0.handlers.call(self, activity) } }
@@ -77,8 +74,8 @@ extension RunLoop {
 
         public var description: String {
             let names: [(Activity, String)] = [
-                (.entry, "entry"), (.beforeTimers, "beforeTimers"), (.beforeSources, "beforeSources"),
-                (.beforeWaiting, "beforeWaiting"), (.afterWaiting, "afterWaiting"), (.exit, "exit"),
+                (.entry, "entry"), (.beforeTimers, "beforeTimers"), (.beforeSources, "beforeSources"), (.beforeWaiting, "beforeWaiting"),
+                (.afterWaiting, "afterWaiting"), (.exit, "exit"),
             ]
             let known = names.filter { contains($0.0) }.map(\.1)
             let rest = rawValue & ~Activity.all.rawValue

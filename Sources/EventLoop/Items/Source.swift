@@ -33,8 +33,8 @@ extension RunLoop {
         /// False after the source was invalidated, or failed by itself. Thread-safe.
         public var isValid: Bool { rundown.isValid }
 
-        /// Why the source failed by itself (its descriptor was closed, the kernel refused it); nil if it did not. Also `.badDescriptor` if
-        /// the source was invalidated by hand after its descriptor had been closed.
+        /// Why the source failed by itself (its descriptor was closed, the kernel refused it); nil if it did not. Also `.badDescriptor` if the source
+        /// was invalidated by hand after its descriptor had been closed.
         public var failure: SourceError? { state.withLock { $0.rare?.failure } }
 
         /// Calls `body` once, when no call of the handler is in progress and none can follow, as the form that passes the source.
@@ -51,8 +51,7 @@ extension RunLoop {
             if isFinished { body(self) }
         }
 
-        /// The loop invalidates the source when it ends. Before the source is added, and before another thread sees it. Otherwise a source outlives
-        /// its loop if somebody retains it, and may join another one.
+        /// The loop invalidates the source when it ends; otherwise one that is retained may join another loop. Before another thread sees it.
         package final func endWithLoop() { core.pointee.traits.insert(.endsWithLoop) }
 
         /// Says why the source ends, unless an earlier reason is known.
@@ -65,30 +64,19 @@ extension RunLoop {
         var watch: Watch? { nil }
         /// Called on the loop's thread before the kernel watches the source in one of the loop's modes.
         func willBeWatched() {}
-
-        /// Calls the handler for what `ready` says. Returns false if there was nothing to call it for. On the owning thread, while the
-        /// source is in the mode that runs.
-        func serve(_ ready: Readiness) -> Bool { /* DOES CALLOUT */
-            preconditionFailure("a source that the kernel makes ready must override serve(_:)")
-        }
-
+        /// Calls the handler for what `ready` says; false if that is nothing. On the owning thread, while the source is in the mode that runs.
+        func serve(_ ready: Readiness) -> Bool { /* DOES CALLOUT */ preconditionFailure("a source that is watched overrides serve(_:)") }
         /// Whether a message waits. Thread-safe. Reads only atomics, so it may be called under a loop's lock.
         var hasMessage: Bool { false }
         /// The number of the latest message.
         var lastMessage: UInt64 { 0 }
-
-        /// Delivers one message whose number is at most `last`. Returns false if there is none. `onlyOne`: the caller asks for no further
-        /// message in this step. On the owning thread, which has claimed the source (`servingLoop`).
-        func serveMessage(upTo last: UInt64, onlyOne: Bool) -> Bool { /* DOES CALLOUT */
-            preconditionFailure("a source with messages must override serveMessage(upTo:onlyOne:)")
-        }
-
+        /// Delivers one message whose number is at most `last`; false if there is none. `onlyOne`: the caller asks for no further message in this
+        /// step. On the owning thread, which has claimed the source (`servingLoop`).
+        func serveMessage(upTo last: UInt64, onlyOne: Bool) -> Bool { /* DOES CALLOUT */ preconditionFailure("a port overrides this") }
         /// Called at the end of the outermost step that serves messages, before the claim ends. Returns undelivered messages to the queue.
         func returnMessages() { /* DOES CALLOUT */  }
-
         /// The loop's thread has ended in calls of the handler. Called once for all of them, on that thread, before the claim ends.
         func endAbandonedCalls() { /* DOES CALLOUT */ returnMessages() }
-
         /// Called after the source was added to a mode of a loop.
         func didJoin(_ loop: RunLoop, _ mode: Mode) { /* DOES CALLOUT */  }
         /// Called after the source was removed from a mode of a loop.
@@ -97,8 +85,7 @@ extension RunLoop {
         final var callsOutWhenJoining: Bool { core.pointee.traits.contains(.callsOutWhenJoining) }
         /// Whether `didLeave` may.
         final var callsOutWhenLeaving: Bool { core.pointee.traits.contains(.callsOutWhenLeaving) }
-        /// Called once, on the thread that invalidates the source, before the loops remove it. Not called if the last release invalidates
-        /// the source.
+        /// Called once, on the thread that invalidates the source, before the loops remove it; not if the last release invalidates it.
         func didInvalidate() { /* DOES CALLOUT */  }
         /// When no call is in progress and none can follow. Called again, it does nothing.
         func releaseHandlers() {}
@@ -121,8 +108,7 @@ extension RunLoop {
             while callNextInvalidationBody() {}  // ends: a closure that is added from now on is called at once
         }
 
-        /// The last release of a valid source invalidates it. The deinit of each subclass calls this, because the closures receive the
-        /// source while the subclass's stored properties still exist.
+        /// The last release of a valid source invalidates it. The deinit of each subclass calls this: the closures receive the whole source.
         package final func endByLastRelease() { /* DOES CALLOUT */
             // A source that was invalidated before is finished, because every use retains it.
             guard rundown.invalidate().first else { return }
@@ -154,7 +140,7 @@ enum SourceKind: Sendable {
     case messages
     /// The kernel watches a descriptor: see `Source.watch`.
     case watched
-    /// The same, in the class `DescriptorSource`. It is served a million times a second, so its method is called without dynamic dispatch.
+    /// The same, in the class `DescriptorSource`, whose method is called without dynamic dispatch.
     case descriptor
     /// The kernel watches a descriptor, and the loop asks before each poll when it is to be called anyway. The class is `GuestLoop`.
     case guest

@@ -1,8 +1,6 @@
-/// A source in one loop (docs/decisions/0013-memberships.md). The first `add` creates it, and it is dead when the source has left the loop's
-/// last mode. A later `add` creates a new one.
+/// A source in one loop (docs/decisions/0013-memberships.md), from the first `add` until the source has left the loop's last mode.
 ///
-/// Lifecycle: the source and the loop retain it. Each membership is one use of the source's rundown. The use ends on the loop's thread,
-/// after the poller has stopped watching the descriptor.
+/// Lifecycle: the source and the loop retain it. It is a use of the source's rundown, which ends on the loop's thread after the poller's watch.
 final class SourceMembership: @unchecked Sendable {
     // SAFETY: constants, then what the loop's lock guards (`locked`), then what its thread owns (`owned`).
 

@@ -3,9 +3,8 @@ import Synchronization
 extension RunLoop {
     /// Calls its handler when its date is reached, once or on a grid of dates (NSTimer, CFRunLoopTimer).
     ///
-    /// Thread-safe. The handler runs on the thread of the loop that the timer was added to, in a pass of one of the timer's modes. It never
-    /// runs early, and runs at most `tolerance` late if the loop is idle. A repeating timer keeps its grid however late it fires: it skips
-    /// the dates that have passed. A timer is in one loop at a time.
+    /// Thread-safe. The handler runs on the thread of the timer's loop, in a pass of one of its modes; never early, and at most `tolerance` late if
+    /// the loop is idle. However late it fires, a repeating timer keeps its grid, and skips the dates that have passed. It is in one loop at a time.
     public final class Timer: Sendable {
         // What firing needs is first.
 
@@ -61,8 +60,7 @@ extension RunLoop {
             self.site = site
             self.handler = handler
             if label == nil && order == 0 && (tolerance == 0 || interval == 0) { return }
-            let details = Details(label: label, order: order, tolerance: tolerance)
-            detailsWord.store(.passRetained(details), ordering: .relaxed)
+            detailsWord.store(.passRetained(Details(label: label, order: order, tolerance: tolerance)), ordering: .relaxed)
         }
 
         /// Makes a timer that fires at `fireAt`, and then every `interval`. If the interval is nil, zero or negative, the timer fires once.
@@ -71,8 +69,7 @@ extension RunLoop {
         /// `fireAt` is in the time of the loop that the timer will be added to. See `CFRunLoopTimerCreate`.
         public convenience init(
             fireAt: Instant, interval: Swift.Duration? = nil, tolerance: Swift.Duration = .zero, order: Int = 0,
-            label: String? = nil, file: StaticString = #fileID, line: UInt = #line,
-            handler: @escaping @Sendable (Timer) -> Void
+            label: String? = nil, file: StaticString = #fileID, line: UInt = #line, handler: @escaping @Sendable (Timer) -> Void
         ) {
             let (asked, site) = (interval?.saturatedNanoseconds ?? 0, CreationSite(file, line))
             self.init(
@@ -206,7 +203,7 @@ extension RunLoop {
 
         /// Releases the handler. Only the caller that ended the last use of `state` may call it.
         func finish() {
-            _ = handler.take()  // released after the access to the property: the deinit of what it holds is a callout, and may end the thread
+            _ = handler.take()  // released after the access to the property: its deinit is a callout, and may end the thread
         }
 
         /// The first date of the grid that is later than `now`, when the callout ended, and than `fired`.

@@ -71,8 +71,7 @@ struct TimerListing: Sendable {
     }
 }
 
-/// The modes of a timer, under the lock of the loop that it is in. A timer in one mode, which most are, has the membership in `location` and
-/// `listing`. The others have a list among their `details`.
+/// The modes of a timer, under its loop's lock. If it is in one mode, as most are, `location` and `listing` have it; the others have a list.
 extension RunLoop.Timer {
     var memberships: [TimerMembership] {
         let location = TimerLocation(word: location.load(ordering: .acquiring))

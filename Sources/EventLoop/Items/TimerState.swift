@@ -2,9 +2,8 @@ import Synchronization
 
 /// The word that every change of a timer's state goes through: the loop that it is in, its uses, and flags. Thread-safe and lock-free.
 ///
-/// It does for a timer what `Rundown` does for other items: a use is the membership of a loop or a call of the handler in progress, and the
-/// caller that ends the last use of an invalid timer finishes it. A timer is in one loop at most, so joining a loop, leaving it, the
-/// beginning and the end of a firing, and the end of the timer are one exchange each. `loopID` changes to or from a loop only under that loop's lock.
+/// It does for a timer what `Rundown` does for other items. A timer is in one loop at most, so joining a loop, leaving it, the beginning and the end
+/// of a firing, and the end of the timer are one exchange each. `loopID` changes to or from a loop only under that loop's lock.
 struct TimerState: ~Copyable, Sendable {
     struct Value {
         fileprivate(set) var word: UInt64
@@ -32,8 +31,8 @@ struct TimerState: ~Copyable, Sendable {
     private let word: Atomic<UInt64>
 
     init(repeats: Bool, isOnDemand: Bool, endsWithLoop: Bool, isPerform: Bool) {
-        let once = (isOnDemand ? Self.onDemand : 0) | (endsWithLoop ? Self.endingWithLoop : 0) | (isPerform ? Self.perform : 0)
-        word = Atomic(once | (repeats ? Self.repeating : 0))
+        let kind = (isOnDemand ? Self.onDemand : 0) | (isPerform ? Self.perform : 0) | (repeats ? Self.repeating : 0)
+        word = Atomic(endsWithLoop ? kind | Self.endingWithLoop : kind)
     }
 
     // MARK: Asking
@@ -58,8 +57,7 @@ struct TimerState: ~Copyable, Sendable {
         return Value(word: new).isOver
     }
 
-    /// Begins the use of a loop that fires the timer. Returns false, without beginning one, if the timer is invalid, not in that loop, or in a call
-    /// of its handler on another thread, which has moved it there.
+    /// Begins the use of a loop that fires the timer. False, without one, if it is invalid, not in that loop, or in a call on another thread.
     @inline(__always) borrowing func beginFiring(in loopID: UInt64) -> Bool {
         change { $0.isValid && !$0.isFiring && $0.loopID == loopID ? ($0.word & ~Self.dateSet | Self.firing) + 1 : nil } != nil
     }
@@ -81,8 +79,7 @@ struct TimerState: ~Copyable, Sendable {
     /// Joins a loop, and begins the loop's use. False if the timer is invalid or in a loop.
     @inline(__always)
     borrowing func join(_ loopID: UInt64) -> Bool { change { $0.isValid && $0.loopID == 0 ? ($0.word | loopID << 32) + 1 : nil } != nil }
-    /// Leaves the loop, last under its lock: another loop may take the timer from then on. A queued change of the date is void. The loop's use goes
-    /// on until `exit`.
+    /// Leaves the loop, last under its lock: another loop may take the timer then. A queued change of the date is void. The use goes on until `exit`.
     borrowing func leave() { word.bitwiseAnd(~(Self.loop | Self.redateQueued), ordering: .sequentiallyConsistent) }
     /// What ends together with the membership of a loop.
     enum End { case membership, validity, firingAndValidity }
