@@ -8,14 +8,13 @@ struct ChangeBatch: ~Copyable {
     /// How many changes the batch has left; nil for all that are queued when it takes the next one.
     private var left: Int?
     /// Sources that turned out not to be watchable. They have their reasons.
-    private var failures = Deque<RunLoop.Source>()
+    fileprivate private(set) var failures = Deque<RunLoop.Source>()
     /// How deep the innermost run is in which sources are being failed; nil if none are.
     fileprivate var failingDepth: Int?
     /// The thread ends inside a batch.
     mutating func abandon() { (isApplying, failingDepth) = (false, nil) }
 
-    /// Begins a batch of what is queued, and holds back failures until `end`. False if one is in progress, which then goes on with what is queued
-    /// now.
+    /// Begins a batch of what is queued, and holds back failures until `end`. False if one is in progress, which goes on with what is queued now.
     @discardableResult
     mutating func begin() -> Bool {
         defer { (isApplying, left) = (true, nil) }
@@ -40,20 +39,11 @@ struct ChangeBatch: ~Copyable {
 
     var hasFailures: Bool { !failures.isEmpty }
     mutating func takeFailure() -> RunLoop.Source? { failures.isEmpty ? nil : failures.popFirst() }
-
-    /// Begins to fail the sources that have been found. Nil if the run of that depth does so already; otherwise how many there are, and the depth
-    /// for afterwards.
-    mutating func beginFailing(inRun depth: Int) -> (count: Int, outerDepth: Int?)? {
-        if failingDepth == depth { return nil }
-        defer { failingDepth = depth }
-        return (failures.count, failingDepth)
-    }
 }
 
 extension RunLoop {
-    /// Carries out what was queued when this began; what comes meanwhile waits for the next pass, so that other threads cannot hold the owner
-    /// here. Makes no callout meanwhile: items that end here wait in `owned.ended` for a safe point, and sources that fail are failed at
-    /// the end.
+    /// Carries out what was queued when this began; what comes meanwhile waits for the next pass, so that other threads cannot hold the owner here.
+    /// Makes no callout meanwhile: items that end here wait in `owned.ended` for a safe point, and sources that fail do so at the end.
     func applyChanges() { /* DOES CALLOUT */
         applyBatch()
         if !owned.changeBatch.isApplying && owned.changeBatch.hasFailures { failSources() }
@@ -86,8 +76,8 @@ extension RunLoop {
     private struct TakenChange: Sendable {
         let change: LoopChange
         var modes = ModeSet()
+        /// The source has ended, or the timer that joined is gone.
         var isDead = false
-        var isMember = false
     }
 
     /// The next change of the batch; nil after the last.
@@ -104,8 +94,8 @@ extension RunLoop {
             change.membership.locked.isKnownToOwner = true
         case .timerJoined(let timer, let membership):
             // It is, unless the loop has ended: a thread that takes a timer out takes its change out.
-            taken.isMember = isTimer(timer, filedAs: membership)
-            if taken.isMember { timer.markFiled(inMode: membership.modeIndex) }
+            taken.isDead = !isTimer(timer, filedAs: membership)
+            if !taken.isDead { timer.markFiled(inMode: membership.modeIndex) }
         case .timerChanged(let timer):
             // Unless the loop has ended: then another one may have the timer by now.
             if isHereLocked(timer) { timer.forgetQueuedRedate() }
@@ -114,11 +104,12 @@ extension RunLoop {
         return taken
     }
 
-    /// Fails the sources that have been found not to be watchable, one after another. What is found to fail in their last callouts waits for the
-    /// next pass (rule 4.19).
+    /// Fails the sources that cannot be watched, one after another. What is found to fail in their last callouts waits for the next pass (rule 4.19).
     func failSources() { /* DOES CALLOUT */
-        guard let (count, outerDepth) = owned.changeBatch.beginFailing(inRun: runs.depth) else { return }
-        for _ in 0..<count {
+        let outerDepth = owned.changeBatch.failingDepth
+        if outerDepth == runs.depth { return }  // the run of that depth does so already
+        owned.changeBatch.failingDepth = runs.depth
+        for _ in 0..<owned.changeBatch.failures.count {
             // A run nested in a callout may have failed some of them.
             guard let source = owned.changeBatch.takeFailure() else { break }
             source.invalidate()
@@ -127,9 +118,7 @@ extension RunLoop {
         if owned.changeBatch.hasFailures { owned.pending.formUnion(.changes) }
     }
 
-    /// Carries out a change of the owner's own at once, after all that are queued; from another thread, queues it and wakes the owner.
-    ///
-    /// Returns false when the loop has ended: nobody will carry it out.
+    /// Carries out a change of the owner's at once, after all that are queued; elsewhere queues it and wakes the owner. False if the loop has ended.
     @discardableResult
     private func submit(_ queue: (inout LoopShared) -> Void) -> Bool {
         let isAccepted = shared.withLock { shared in
@@ -160,8 +149,7 @@ extension RunLoop {
         leaveFailures()
     }
 
-    /// Ends the use of a dead membership of a source that the kernel does not watch: on the owning thread, at once, because nothing else of it
-    /// can be queued.
+    /// Ends the use of a dead membership of a source that the kernel does not watch: on the owning thread at once, because nothing of it is queued.
     func end(_ membership: SourceMembership) { /* DOES CALLOUT */
         if LoopID.current == id && !owned.changeBatch.isApplying {
             applyEnd(of: membership)
@@ -181,8 +169,8 @@ extension RunLoop {
         if mustTell { carryOutChanges() }
     }
 
-    /// Has the loop's thread call `release`, which releases a value that no other thread may release: at its next safe point, and also as it ends. If
-    /// the thread has made its last callout, the caller's thread releases the closure with the value. On other threads than the loop's.
+    /// Has the loop's thread call `release`, for a value that no other thread may release: at its next safe point, or as it ends. If it has made its
+    /// last callout, the caller's thread releases the closure with the value. On other threads than the loop's.
     func releaseOnThread(_ release: @escaping @Sendable () -> Void) {
         let isAccepted = shared.withLockIfOwn { shared in
             if shared.changes.isClosed { return false }
@@ -206,7 +194,7 @@ extension RunLoop {
             if taken.isDead { return applyEnd(of: change.membership) }
             apply(change.membership, modes: taken.modes, left: change.left, isRewatched: change.isRewatched)
         case .timerJoined(let timer, let membership):
-            if taken.isMember { file(timer, membership) }
+            if !taken.isDead { file(timer, membership) }
         case .timerLeft(_, let membership):
             modeTable.reference(membership.modeIndex).use { mode in
                 mode.owned.timers.remove(membership.slot)
@@ -229,9 +217,8 @@ extension RunLoop {
     }
 
     /// Carries out a change of the owner's own that was not queued. `modes`: those that the source has gained.
-    func applyAtOnce(
-        _ membership: SourceMembership, modes: ModeSet = ModeSet(), left: ModeSet = ModeSet(), isDead: Bool = false
-    ) { /* DOES CALLOUT */
+    func applyAtOnce(_ membership: SourceMembership, modes: ModeSet = ModeSet(), left: ModeSet = ModeSet(), isDead: Bool = false)
+    { /* DOES CALLOUT */
         owned.changeBatch.begin()
         if isDead { applyEnd(of: membership) } else { apply(membership, modes: modes, left: left) }
         owned.changeBatch.end()
@@ -252,9 +239,7 @@ extension RunLoop {
     /// Takes the source off every base, then ends the membership's use of it.
     func applyEnd(of membership: SourceMembership) {
         unregister(membership)
-        Borrowed(membership.source, keptBy: .membership).use {
-            if isServing($0) { endUseAfterCalls(of: $0) } else { endUse(of: $0) }
-        }
+        Borrowed(membership.source, keptBy: .membership).use { if isServing($0) { endUseAfterCalls(of: $0) } else { endUse(of: $0) } }
     }
 
     func endUse(of timer: Timer) { if timer.state.exit() { finishLater(.timer(timer)) } }
@@ -267,15 +252,16 @@ extension RunLoop {
         owned.pending.formUnion(.finishing)
     }
 
-    /// Makes the last callouts of items that have ended, and releases their handlers.
-    ///
-    /// A source stays on the list until its last `onInvalidation` closure is taken: a run that is nested in one of its callouts makes the others.
+    /// Makes the last callouts of items that have ended, and releases their handlers. A source stays on the list until its last `onInvalidation`
+    /// closure is taken: a run that is nested in one of its callouts makes the others.
     func finishItems() { /* DOES CALLOUT */
         owned.pending.subtract(.finishing)
         while let isAwaited = owned.ended.withFirst({ $0.isAwaited }) {  // ends: each item ends once
             if isAwaited, case .source(let source)? = owned.ended.withFirst({ copy $0 }) {
                 source.releaseHandlers()
-                callNextInvalidationBody(of: source)
+                let span = openSpan(modeTable[max(0, runs.modeIndex)], source.callout(.invalidation))
+                // A run nested in a deinit of what the handler held may have called it.
+                closeSpan(span, isCalled: source.callNextInvalidationBody())
                 continue
             }
             switch owned.ended.popFirst() {
@@ -286,12 +272,6 @@ extension RunLoop {
             case .call(let call): call.body()
             }
         }
-    }
-
-    private func callNextInvalidationBody(of source: Source) { /* DOES CALLOUT */
-        let span = openSpan(modeTable[max(0, runs.modeIndex)], source.callout(.invalidation))
-        // A run nested in a deinit of what the handler held may have called it.
-        closeSpan(span, isCalled: source.callNextInvalidationBody())
     }
 
     /// As `finishItems`, unless the owner is on its way to sleep, where no callout may be made: then the next pass does it.
@@ -305,9 +285,8 @@ enum FinishedItem: Sendable {
     case observer(RunLoop.Observer)
     /// The item of a change that was carried out. The queue may have held the last reference, and a deinit is a callout.
     case applied(any AnyObject & Sendable)
-    /// The report of what libevent has logged while the owner carried out changes, or the release of a value that only this thread may release.
+    /// The report of what libevent has logged while changes were carried out, or the release of a value that only this thread may release.
     case call(LaterCall)
-
     /// Somebody waits for the end of the source.
     var isAwaited: Bool { if case .source(let source) = self { source.hasInvalidationBodies } else { false } }
 }

@@ -1,5 +1,4 @@
-// The changes that other threads have queued for the owner, which carries them out (ChangeBatch.swift). Tests/Models/changes.pml checks every
-// interleaving.
+// The changes that other threads have queued for the owner (ChangeBatch.swift). Tests/Models/changes.pml checks every interleaving.
 
 import Synchronization
 
@@ -82,22 +81,15 @@ struct ChangeQueue: ~Copyable, Sendable {
         if timer.listing.changeIndex != LinkedQueue<LoopChange>.noIndex { _ = changes.remove(timer.listing.changeIndex) }
     }
 
-    /// Queues that a timer has left a mode, or takes back the queued change with which it joined. `membership` is what it was. True if the
-    /// owner has never filed it there, so that its slot is free at once.
+    /// Queues that a timer has left a mode, or takes back the queued change with which it joined: then true, and its slot is free at once.
     mutating func enqueueLeave(_ timer: RunLoop.Timer, _ membership: TimerMembership) -> Bool {
-        if membership.changeIndex == LinkedQueue<LoopChange>.noIndex {
-            changes.append(.timerLeft(timer, membership))
-            return false
-        }
-        _ = changes.remove(membership.changeIndex)
-        return true
+        if membership.isFiled { changes.append(.timerLeft(timer, membership)) } else { _ = changes.remove(membership.changeIndex) }
+        return !membership.isFiled
     }
 
-    /// Queues that a timer has another date, once however often it changes. The change goes behind all others, because timers with equal
-    /// dates fire in the order in which the dates were set.
-    ///
-    /// If the timer is filed in no mode yet, the changes with which it joins file it under the new date, and they go to the end. Then the
-    /// result is false, because the owner has been notified of them.
+    /// Queues that a timer has another date, once however often it changes. The change goes behind all others, because timers with equal dates fire
+    /// in the order in which the dates were set. If the timer is filed in no mode yet, the changes with which it joins go to the end, and file it
+    /// under the new date. Then the result is false, because the owner has been notified of them.
     mutating func enqueueRedate(_ timer: RunLoop.Timer) -> Bool {
         // Under the lock, so a flag that is set means a change that is queued.
         let isQueued = timer.state.value.isRedateQueued

@@ -23,11 +23,7 @@ extension RunLoop {
         let source = membership.source
         // Held until the callouts have returned; nobody is notified of an invalid source.
         guard source.rundown.enter() else { return }
-        CallInProgress.call {
-            afterJoining(membership, ModeSet(mode.index), isQueued: source.kind.isWatched)
-        } then: {
-            source.endUse()
-        }
+        CallInProgress.call({ afterJoining(membership, ModeSet(mode.index), isQueued: source.kind.isWatched) }, then: { source.endUse() })
     }
 
     /// Keeps `mode` from being empty until the token is cancelled or released; with `.common`, every common mode. Thread-safe.

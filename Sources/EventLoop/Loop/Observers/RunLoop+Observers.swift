@@ -5,8 +5,8 @@ import Synchronization
 extension RunLoop {
     /// Adds an observer to a mode, or with `.common` to every mode that is or becomes a common one.
     ///
-    /// False when the observer is invalid, belongs to another loop, or the loop has ended. Added during a notification it is notified from
-    /// the next one on. O(n) in the mode's observers. Thread-safe. See `CFRunLoopAddObserver`.
+    /// False when the observer is invalid, belongs to another loop, or the loop has ended. Added during a notification it is notified from the next
+    /// one on. O(n) in the mode's observers. Thread-safe. See `CFRunLoopAddObserver`.
     @discardableResult
     public func add(_ observer: Observer, forMode mode: Mode = .default) -> Bool {
         let isAdded = shared.withLock { shared in
@@ -104,8 +104,7 @@ extension RunLoop {
     private func call(_ observer: Observer, _ activity: Activity, _ mode: ModeState, _ generation: UInt64) { /* DOES CALLOUT */
         if observer.activities.isDisjoint(with: activity) { return }
         if removals.load(ordering: .acquiring) != generation && !isMember(observer, of: mode) { return }
-        // In this order, and in one step: another loop may be about to call it, to which its handler or a third thread has moved it
-        // (Tests/Models/moving.pml).
+        // In this order, and in one step: another loop that it was moved to may be about to call it (Tests/Models/moving.pml).
         if !observer.callingLoop.compareExchange(expected: 0, desired: id, ordering: .acquiring).exchanged { return }
         if !observer.isValid { return observer.callingLoop.store(0, ordering: .releasing) }
         let span = openSpan(mode, CalloutItem(kind: .observer, site: observer.site, label: observer.label))

@@ -9,8 +9,7 @@ extension RunLoop {
         let due = mode.owned.hasSleptInHost ? dueGuestLoops(mode) : []
         mode.owned.hasSleptInHost = false
         prepareGuestLoops(mode)
-        let ready = askKernel(mode)
-        return ready.union(makeReady(due, mode)).union(findDueGuestLoops(mode))
+        return askKernel(mode).union(makeReady(due, mode)).union(findDueGuestLoops(mode))
     }
 
     /// Step 7 in a mode with guest loops.

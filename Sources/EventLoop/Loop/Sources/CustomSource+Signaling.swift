@@ -5,11 +5,10 @@ import Synchronization
 extension RunLoop.CustomSource {
     /// Marks the source as ready to be performed. Wakes nobody: follow it with the loop's `wakeUp()`.
     ///
-    /// Signals before the perform are one; a signal given while the source is being performed is a new one. On an invalid source
-    /// nothing happens. Thread-safe. See `CFRunLoopSourceSignal`.
+    /// Signals before the perform are one; one during it is new. Nothing on an invalid source. Thread-safe. See `CFRunLoopSourceSignal`.
     public func signal() {
         guard isValid, let claim = signalWord.claim() else { return }
-        if !isValid { return didInvalidate() }
+        if !isValid { return didInvalidate() }  // takes it back
         signaledAt.store(TickClock.ticks, ordering: .relaxed)
         let posted = RecordedPosts.present
         if posted != 0 { recordPost(at: posted) }

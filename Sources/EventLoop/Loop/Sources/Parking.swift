@@ -4,8 +4,7 @@ extension RunLoop {
     /// How many servings cost as much as leaving a base and coming back.
     static let servingsBeforeParking: UInt32 = 32
 
-    /// Counts a serving of a source that is on several bases, and drops what the others have collected for it: the call that follows
-    /// serves that too.
+    /// Counts a serving of a source on several bases, and drops what the others have collected for it: the call that follows serves that too.
     @inline(never) func countServing(_ membership: SourceMembership) {
         // An edge, or an only shot, is kept for the run that collected it, and a nested run of another mode may be quicker.
         membership.forEachRegistration { registration in registration.poller.use { $0.forgetReadiness(of: registration) } }

@@ -3,8 +3,7 @@
 import Synchronization
 
 extension RunLoop {
-    /// Makes the mode's base and registers what the mode has. Nil when the process has no descriptors for it, nor any in reserve: the
-    /// caller tries again later.
+    /// Makes the mode's base and registers what the mode has. Nil while the process has no descriptors for it, nor any in reserve.
     func makePoller(_ mode: ModeState) -> Poller? {
         // Before the base: a main loop that has a base also has the handle.
         guard prepareMainQueue(), let poller = newPoller(mode) else { return nil }
@@ -31,8 +30,7 @@ extension RunLoop {
         return nil
     }
 
-    /// Has the kernel watch for many sources. Those that fail are failed after the walk: their last callouts may take others of the list
-    /// out of the mode.
+    /// Has the kernel watch for many sources. Those that fail do so after the walk: their last callouts may take others out of the mode.
     func registerAll(_ memberships: [SourceMembership], in mode: ModeState) { /* DOES CALLOUT */
         let isOutermost = owned.changeBatch.begin()
         for membership in memberships { register(membership, in: mode) }
@@ -96,9 +94,8 @@ extension RunLoop {
         let wasOpen = registration.poller.use {
             $0.unregister(registration, owner: membership, description: item(source.typeDescription, source.label, source.site))
         }
-        if wasOpen || source.isValid { return }
-        // The caller closed the descriptor first, and the kernel may go on reporting its file. `failure` says so.
-        source.noteFailure(.badDescriptor(descriptor))
+        // The caller closed the descriptor first, and the kernel may go on reporting its file.
+        if !wasOpen && !source.isValid { source.noteFailure(.badDescriptor(descriptor)) }
     }
 
     /// Fails the sources whose descriptors were closed, and whose numbers are other files' now.
@@ -123,8 +120,7 @@ extension RunLoop {
     /// Their events keep the mode from being empty and count as handled sources; their callbacks run inside the wait, before the observers of
     /// `.afterWaiting` are notified, and their timers run on libevent's own coarse clock (up to 4 ms early). A nested run of the same mode inside
     /// such a callback is a precondition failure; of another mode it works. Events must be freed on this thread before it ends (`RunLoopThread`'s
-    /// `teardown`, once nothing holds the thread). Traps when the process has no descriptors left for a base, nor any in reserve. The pointer is
-    /// an `event_base`.
+    /// `teardown`, once nothing holds the thread). Traps if the process has no descriptors left for a base. The pointer is an `event_base`.
     public func withEventBase<R, Failure>(
         forMode mode: Mode = .default, _ body: (OpaquePointer) throws(Failure) -> R
     ) throws(Failure) -> R {

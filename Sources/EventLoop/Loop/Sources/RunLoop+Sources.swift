@@ -21,10 +21,10 @@ extension RunLoop {
         var isAdded = false
         if source.callsOutWhenJoining {
             CallInProgress.call({ isAdded = join(source, mode) }, then: { source.endUse() })
-        } else {
-            isAdded = join(source, mode)
-            source.endUse()
+            return isAdded
         }
+        isAdded = join(source, mode)
+        source.endUse()
         return isAdded
     }
 
@@ -33,8 +33,7 @@ extension RunLoop {
         while true {  // ends: each iteration means that another thread has ended the membership meanwhile
             guard let membership = source.membership(joining: self) else { return false }
             let mayApply = mayApplyAtOnce(source)
-            let outcome = shared.withLock { $0.join(membership, mode, mayApply: mayApply) }
-            switch outcome {
+            switch shared.withLock({ $0.join(membership, mode, mayApply: mayApply) }) {
             case .isDead: source.forget(membership)
             case .refused(let isDead):
                 if isDead {
@@ -56,12 +55,9 @@ extension RunLoop {
     public func remove(_ source: Source, forMode mode: Mode = .default) { /* DOES CALLOUT */
         // Held until the callouts have returned. The thread that invalidated a source is taking it out of every mode.
         guard source.rundown.enter() else { return }
-        if source.callsOutWhenLeaving {
-            CallInProgress.call({ leave(source, mode) }, then: { source.endUse() })
-        } else {
-            leave(source, mode)
-            source.endUse()
-        }
+        if source.callsOutWhenLeaving { return CallInProgress.call({ leave(source, mode) }, then: { source.endUse() }) }
+        leave(source, mode)
+        source.endUse()
     }
 
     /// The caller holds the source.
@@ -77,12 +73,11 @@ extension RunLoop {
         return shared.withLockIfOwn { shared in
             if membership.locked.isDead { return false }
             if mode == .common { return membership.locked.isCommon }
-            guard let state = shared.modes.findLocked(mode) else { return false }
-            return membership.locked.modes.contains(state.index)
+            return shared.modes.findLocked(mode).map { membership.locked.modes.contains($0.index) } ?? false
         } ?? false
     }
 
-    /// Takes an invalid source out of every mode, for good. True if this is the owner's thread, and no other one has ended the membership.
+    /// Takes an invalid source out of every mode. True if this is the owner's thread, and no other one has ended the membership.
     fileprivate func expel(_ membership: SourceMembership) -> Bool { /* DOES CALLOUT */
         let isOwner = LoopID.current == id
         let way = wayOut(of: membership.source, isAwaited: membership.source.hasInvalidationBodies)
@@ -91,9 +86,8 @@ extension RunLoop {
         return isOwner && departure.isDead
     }
 
-    /// Whether the owner may carry out a change of this source at once, if no change is queued: changes are carried out in their order. Any
-    /// thread. Only for `DescriptorSource`, whose class is called neither when it joins nor when it leaves: nothing can run the loop between
-    /// the lock and the change.
+    /// Whether the owner may carry out a change of this source at once, if none is queued: changes have an order. Any thread. Only for
+    /// `DescriptorSource`, which is called neither when it joins nor when it leaves: nothing can run the loop between the lock and the change.
     private func mayApplyAtOnce(_ source: Source) -> Bool {
         source.kind == .descriptor && LoopID.current == id && !owned.changeBatch.isApplying
     }
@@ -104,8 +98,7 @@ extension RunLoop {
         return mayApplyAtOnce(source) ? .atOnce : .queued
     }
 
-    /// Marks the queued change before another thread can know of it. An owner that takes a batch at the new count of removals finds the change and
-    /// carries it out before, and so it does before what that thread queues next.
+    /// Marks the queued change before another thread can know of it: an owner that sees the new count of removals carries it out before its batch.
     private func leaveMarked(_ body: (inout LoopShared) -> LoopShared.Departure) -> LoopShared.Departure {
         shared.withLockIfOwn { shared -> LoopShared.Departure in
             let departure = body(&shared)
@@ -174,10 +167,8 @@ extension RunLoop {
         if isDead { membership.source.forget(membership) }
         if departure.isQueued {
             carryOutChanges()
-        } else if departure.isUnseen {
-            // Below.
         } else if membership.source.kind.isWatched {
-            applyAtOnce(membership, left: lost, isDead: isDead)
+            if !departure.isUnseen { applyAtOnce(membership, left: lost, isDead: isDead) }
         } else if isDead {
             end(membership)
         }
@@ -217,13 +208,9 @@ extension LoopShared {
             modes.madeLocked(name).use { _ = put(membership, in: $0) }
         }
         let gained = membership.locked.modes.subtracting(before)
-        let isWatched = membership.source.kind.isWatched
-        let isQueued = isWatched && !gained.isEmpty && !(mayApply && changes.isEmpty)
-        if isQueued {
-            changes.enqueueChange(of: membership)
-        } else if isWatched && !gained.isEmpty {
-            membership.locked.isKnownToOwner = true
-        }
+        let isChange = membership.source.kind.isWatched && !gained.isEmpty
+        let isQueued = isChange && !(mayApply && changes.isEmpty)
+        if isQueued { changes.enqueueChange(of: membership) } else if isChange { membership.locked.isKnownToOwner = true }
         return .joined(gained, isQueued: isQueued)
     }
 
@@ -247,13 +234,10 @@ extension LoopShared {
         return true
     }
 
-    /// What a membership has lost. `isDead`: this was its end. `isQueued`: a change waits for the owner. `isUnseen`: the owner has never seen the
-    /// membership, and the change with which it joined is cancelled.
+    /// What a membership has lost. `isQueued`: a change waits for the owner. `isUnseen`: the owner never saw it, and its queued change is cancelled.
     struct Departure: Sendable {
         var lost = ModeSet()
-        var isDead = false
-        var isQueued = false
-        var isUnseen = false
+        var isDead = false, isQueued = false, isUnseen = false
     }
 
     /// How a source may leave.
@@ -301,24 +285,20 @@ extension LoopShared {
         }
     }
 
-    /// Ends a membership that has lost its last mode. The change for the kernel is queued with it, so that no run finishes between the
-    /// two; a custom source's `cancel` comes before. If the owner has never seen the membership, nothing stays queued, so that adding and
-    /// invalidating does not fill the queue while the owner is busy.
+    /// Ends a membership that has lost its last mode. The change for the kernel is queued with it, so that no run finishes between the two; a custom
+    /// source's `cancel` comes before. If the owner has never seen it, nothing stays queued: adding and invalidating must not fill the queue.
     private mutating func endIfUnused(_ membership: SourceMembership, _ lost: ModeSet, _ way: WayOut) -> Departure {
         let isDead = membership.locked.modes.isEmpty && !membership.locked.isCommon
         let isWatched = membership.source.kind.isWatched
         let isUnseen = way == .unseen && isWatched && isDead && !membership.locked.isKnownToOwner
         let isQueued = isWatched && !isUnseen && (isDead || !lost.isEmpty) && !(way == .atOnce && changes.isEmpty)
         if isUnseen { changes.cancelChange(of: membership) }
-        if isQueued {
-            if isDead { changes.enqueueChange(of: membership) } else { changes.enqueueChange(of: membership, left: lost) }
-        }
+        if isQueued { changes.enqueueChange(of: membership, left: isDead ? ModeSet() : lost) }
         if isDead {
             membership.locked.isDead = true
             let index = membership.locked.index
             if sources.contains(membership, at: Int(index)) {
-                // The caller holds the membership, so it does not end here.
-                sources.remove(membership, at: Int(index)) { $0.locked.index = index }.release()
+                sources.remove(membership, at: Int(index)) { $0.locked.index = index }.release()  // the caller holds it
             }
         }
         return Departure(lost: lost, isDead: isDead, isQueued: isQueued, isUnseen: isUnseen)
@@ -335,9 +315,8 @@ extension LoopShared {
 extension RunLoop.Source {
     /// Removes the source from every loop and mode, for good. Pending signals are forgotten; a second call does nothing.
     ///
-    /// From another thread than a loop's it does not wait for a call of the handler in progress there: `onInvalidation` says when the
-    /// last one is over. Calls `cancel` of a custom source for each mode, on the calling thread. Thread-safe. See
-    /// `CFRunLoopSourceInvalidate`.
+    /// From another thread than a loop's it does not wait for a call of the handler in progress there: `onInvalidation` says when the last is over.
+    /// Calls `cancel` of a custom source for each mode, on the calling thread. Thread-safe. See `CFRunLoopSourceInvalidate`.
     public func invalidate() { /* DOES CALLOUT */
         let (isFirst, isLast) = rundown.invalidate()
         // Not only the first caller: it may have been preempted, and every caller relies on the end when this returns.
@@ -364,8 +343,7 @@ extension RunLoop.Source {
         return isEndedHere
     }
 
-    /// The membership of `loop`, made and with a use of its own if there is none; nil when the source is invalid, or is in a loop with another
-    /// clock and goes by it.
+    /// The membership of `loop`, made, with a use of its own, if there is none; nil when the source is invalid, or goes by another loop's clock.
     fileprivate func membership(joining loop: RunLoop) -> SourceMembership? {
         state.withLock { state in
             if let membership = state.membership(of: loop) { return membership }

@@ -1,6 +1,5 @@
 // Serving ready sources of every kind. The owner takes a batch. It claims each source, checks that it is still in the mode, so that a removal that
-// returned before the claim is seen (Tests/Models/removal.pml), calls it, and releases the claim. A descriptor is served from its registration
-// (decision 43).
+// returned before the claim is seen (Tests/Models/removal.pml), calls it, and releases the claim.
 
 internal import CPlatform
 import Synchronization
@@ -84,8 +83,7 @@ extension RunLoop {
     }
 
     // MARK: Custom sources (step 4)
-    /// Performs the custom sources that were signaled before the pass got here. With the first, if the run returns after a source, the walk
-    /// ends. True if one was performed. The owner has taken `.signals`.
+    /// Performs the custom sources that were signaled before the pass got here; one, if the run returns after a source. True if one was.
     @inline(__always) func performSignaled(_ frame: RunFrame, _ mode: ModeState) -> Bool { /* DOES CALLOUT */
         let generation = removals.load(ordering: .acquiring)
         owned.pending.subtract(.signals)
@@ -204,8 +202,8 @@ extension RunLoop {
         }
     }
 
-    /// Another thread is in the handler. The port leaves this loop's lists until that call has returned, and only then does the loop
-    /// join the waiters: the other way round it could be notified in between.
+    /// Another thread is in the handler. The port leaves this loop's lists until that call has returned, and only then does the loop join the
+    /// waiters: the other way round it could be notified in between.
     @inline(never) private func waitForMessages(of membership: SourceMembership) -> Bool {
         shared.withLock { shared in shared.modes.forEach { $0.locked.messaged.remove(membership, inMode: $0.index) } }
         guard membership.source.waitToServe(on: membership) else { return false }
@@ -230,11 +228,8 @@ extension RunLoop {
         return isHandled
     }
 
-    /// Whether this thread is in the handler of a source. Owning thread only.
-    func isServing(_ source: Source) -> Bool {
-        // The claim of another loop's thread is never this loop's.
-        source.core.pointee.servingLoop.load(ordering: .relaxed) == id
-    }
+    /// Whether this thread is in the handler of a source. Owning thread only: the claim of another loop's thread is never this loop's.
+    func isServing(_ source: Source) -> Bool { source.core.pointee.servingLoop.load(ordering: .relaxed) == id }
 
     /// A membership of a source that is being served has died.
     func endUseAfterCalls(of source: Source) {
@@ -256,8 +251,7 @@ extension RunLoop {
             }
             withExtendedLifetime(source) { finishItems() }
         }
-        // If another thread ends the last use, it is releasing the handler by now. To ThreadSanitizer, changing one member of the core is a
-        // change of the whole core, also of the handler's words.
+        // If another thread ends the last use, it releases the handler by now. To ThreadSanitizer, a change of a member is one of the whole core.
         cplatform_begin_unrecorded_accesses()
         Source.endServing(core)
         cplatform_end_unrecorded_accesses()
@@ -266,10 +260,8 @@ extension RunLoop {
 
 // MARK: - A source in several loops
 extension RunLoop.Source {
-    /// Whether this loop's thread may call the handler now. False when another thread is in it: then the source is silent in
-    /// this loop until that call has returned.
-    ///
-    /// One word says which loop is in the handler and how deep; only the loser of a claim takes the lock.
+    /// Whether this loop's thread may call the handler now. False when another thread is in it: then the source is silent in this loop until that
+    /// call has returned. Only the loser of a claim takes the lock.
     @inline(__always) func beginServing(on membership: SourceMembership, _ id: UInt64) -> Bool {
         core.claimServing(for: id) || waitToServe(on: membership)
     }
@@ -305,7 +297,6 @@ extension RunLoop.Source {
     /// The source of a core, for a caller that keeps it alive.
     @inline(__always)
     static func borrowed(_ core: SourceCorePointer) -> Borrowed<RunLoop.Source> { Borrowed(at: core.pointee.object, keptBy: .use) }
-
     /// What a recording says of a call of a watched source.
     static func calloutOfWatched(_ core: SourceCorePointer) -> CalloutItem { borrowed(core).use { $0.callout($0.recordedKind) } }
 

@@ -1,5 +1,4 @@
-// Lifecycle of a manual clock: held by each loop that uses it, and by a loop that has used it before, until the `RunLoop` object ends. So any
-// thread may read it without a lock.
+// Lifecycle of a manual clock: held by each loop that uses it or has used it, until the `RunLoop` object ends. So no reader needs a lock.
 
 import Synchronization
 
@@ -9,7 +8,6 @@ struct LoopTime: ~Copyable, @unchecked Sendable {
 
     /// The manual clock, which `LoopOwned.clocks` holds; nil while the loop goes by the monotonic clock.
     private let newest = Atomic<UnsafeRawPointer?>(nil)
-
     @inline(__always) var manualClock: RunLoop.ManualClock? { newest.load(ordering: .acquiring).map(Self.clock) }
     @inline(__always) var now: RunLoop.Instant { manualClock?.now ?? .now }
 
@@ -101,8 +99,8 @@ extension RunLoop {
         private let state: LoopLock<State>
         private let autoAdvances: Bool
 
-        /// With `autoAdvance`, a loop that has nothing ready jumps to its next deadline instead of sleeping; loops that share the clock
-        /// jump together, to the earliest of their deadlines, when all of them wait.
+        /// With `autoAdvance`, a loop that has nothing ready jumps to its next deadline instead of sleeping; loops that share the clock jump
+        /// together, to the earliest of their deadlines, when all of them wait.
         public init(start: Instant = Instant(nanoseconds: 0), autoAdvance: Bool = false) {
             let firstWallTime: Int64 = 978_307_200_000_000_000  // 2001-01-01T00:00:00Z
             state = LoopLock(State(now: start.nanoseconds, wallOffset: firstWallTime.subtractingSaturated(start.nanoseconds)))
@@ -161,8 +159,7 @@ extension RunLoop {
             carryOut(steps)
         }
 
-        /// Jumps to the earliest deadline when every loop waits and has asked the kernel since the last of them worked; has those asked that have not
-        /// (rule 14.4).
+        /// Jumps to the earliest deadline when every loop waits and has asked the kernel since one worked; has those asked that have not (rule 14.4).
         private func advanceIfAllWait(_ state: inout State) -> Steps {
             guard autoAdvances, let earliest = state.commonDeadline, earliest > state.now else { return Steps() }
             if state.users.contains(where: { $0.asked != state.turn }) { return Steps(ask: state.takeThoseToAsk()) }
@@ -242,8 +239,7 @@ extension RunLoop {
         }
     }
 
-    /// Whether a wait brought something. The poll may have taken the edge of a wake-up that came since the loop said that it sleeps; the word
-    /// still says so.
+    /// Whether a wait brought something. The poll may have taken the edge of a wake-up since the loop said that it sleeps; the word still says so.
     private func isWaitOver(_ outcome: Poller.WaitResult, _ poller: Poller) -> Bool {
         !poller.ready.isEmpty || !outcome.isEmpty || waker.isWoken
     }

@@ -25,8 +25,7 @@ extension RunLoop {
     @inline(__always) private func fireIfStillDue(_ timer: Timer, in mode: ModeState, _ dueBy: Int64, isAlone: Bool) { /* DOES CALLOUT */
         if timer.isFiring { return }  // its own callout files it again
         guard timer.state.beginFiring(in: id) else { return putBack(timer) }
-        // In this order: a removal that has returned before the firing began is seen here (Tests/Models/removal.pml), and so is a call in another
-        // loop, which the timer was in meanwhile.
+        // In this order: a removal that returned before the firing began is seen here (Tests/Models/removal.pml), and so is a call in another loop.
         let date = timer.date.load(ordering: .acquiring)
         guard date <= dueBy, takeForFiring(timer, mode), !timer.state.isOnDemand || takeDate(of: timer, date) else {
             return giveUpFiring(timer)
@@ -63,8 +62,8 @@ extension RunLoop {
         }
     }
 
-    /// A timer on demand loses its date before its callout. Nobody but those who set dates changes it from then on, so a date that another thread
-    /// sets is fired, also if it equals the one that is being fired. False if another date was set meanwhile.
+    /// A timer on demand loses its date before its callout, so that a date that another thread sets from then on is fired, also if it equals the one
+    /// that is being fired. False if another date was set meanwhile.
     @inline(__always) private func takeDate(of timer: Timer, _ date: Int64) -> Bool {
         timer.date.compareExchange(expected: date, desired: .max, ordering: .acquiringAndReleasing).exchanged
     }
@@ -80,8 +79,7 @@ extension RunLoop {
         endFiring(timer) { reschedule($0) }
     }
 
-    /// Ends the firing of a timer that stays valid, and files it with `fileHere`. If the timer was moved to another loop meanwhile, which has left it
-    /// alone, has that loop file it.
+    /// Ends the firing of a timer that stays valid, and files it with `fileHere`, or has the loop file it to which it was moved meanwhile.
     @inline(__always) private func endFiring(_ timer: Timer, _ fileHere: (Timer) -> Void) { /* DOES CALLOUT */
         // Sequentially consistent with `file`: a loop that the timer was moved to has seen the end of the callout, or gets a change below.
         let isLast = timer.state.endFiring()
@@ -93,8 +91,7 @@ extension RunLoop {
     private func endFired(_ timer: Timer) { /* DOES CALLOUT */
         let location = TimerLocation(word: timer.location.load(ordering: .acquiring))
         if location.loopID == id && location.isDirect && expelAtOnce(timer, location, ending: .firingAndValidity) { return }
-        // Before the firing ends: from then on a loop that the timer was moved to would call it again. This use goes on until the timer has left
-        // the loop, so that the handler is released here.
+        // Before the firing ends: from then on a loop that it was moved to would call it again. This use ends last, to release the handler here.
         timer.invalidate()
         if timer.state.endFiring() { timer.finish() }
     }

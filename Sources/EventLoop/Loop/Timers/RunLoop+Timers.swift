@@ -14,8 +14,8 @@ extension RunLoop {
         return addSlowly(timer, mode)
     }
 
-    /// The same on the owning thread, for a timer that is in no loop and that joins one mode, while no changes are queued, which come first: the
-    /// timer is filed without a change of its own. False, with nothing done, if that does not apply.
+    /// The same on the owning thread, for a timer that is in no loop and joins one mode, while no changes are queued, which come first: it is filed
+    /// without a change of its own. False, with nothing done, if that does not apply.
     @inline(__always) private func addAtOnce(_ timer: Timer, _ name: Mode) -> Bool {
         let isDefault = name == .default
         let isCommon = !isDefault && name == .common
@@ -112,16 +112,14 @@ extension RunLoop {
         }
     }
 
-    /// Ends a timer that is in one mode of this loop, on the owning thread: nothing need be queued. False, with nothing done, if another
-    /// thread has moved the timer meanwhile.
+    /// Ends a timer that is in one mode of this loop, on the owning thread. False, with nothing done, if another thread has moved it meanwhile.
     func expelAtOnce(_ timer: Timer, _ location: TimerLocation, ending end: TimerState.End) -> Bool { /* DOES CALLOUT */
         modeTable.reference(location.modeIndex).use { takeOut(timer, location, $0, ending: end, isCommon: nil) }
     }
 
     /// `isCommon`: what the timer has to be; nil if that does not matter.
-    private func takeOut(
-        _ timer: Timer, _ location: TimerLocation, _ mode: ModeState, ending end: TimerState.End, isCommon: Bool?
-    ) -> Bool { /* DOES CALLOUT */
+    private func takeOut(_ timer: Timer, _ location: TimerLocation, _ mode: ModeState, ending end: TimerState.End, isCommon: Bool?) -> Bool
+    { /* DOES CALLOUT */
         let locked = shared.lockValue()
         guard timer.location.load(ordering: .relaxed) == location.word, isCommon == nil || timer.listing.isCommon == isCommon else {
             shared.unlock()
@@ -197,7 +195,7 @@ extension RunLoop {
     func isHereLocked(_ timer: Timer) -> Bool { timer.state.value.loopID == id }
     func isTimer(_ timer: Timer, in modeIndex: Int) -> Bool { isHereLocked(timer) && timer.isInMode(modeIndex) }
 
-    /// Under the lock. The slot counts: a timer that left a mode and came back has another one.
+    /// The slot counts: a timer that left a mode and came back has another one.
     func isTimer(_ timer: Timer, filedAs membership: TimerMembership) -> Bool {
         isHereLocked(timer) && timer.memberships.contains { $0.modeIndex == membership.modeIndex && $0.slot == membership.slot }
     }
@@ -237,8 +235,13 @@ extension RunLoop {
     /// Files a timer under its present date. Owning thread only; without the lock in the common case.
     @inline(__always) func reschedule(_ timer: Timer) {
         let location = TimerLocation(word: timer.location.load(ordering: .acquiring))
-        guard location.loopID == id, location.isDirect else { return rescheduleSlowly(timer) }
-        reschedule(location, timer.date.load(ordering: .acquiring))
+        let date = timer.date.load(ordering: .acquiring)
+        if location.loopID == id && location.isDirect { reschedule(location, date) } else { rescheduleSlowly(timer, date) }
+    }
+
+    @inline(never) private func rescheduleSlowly(_ timer: Timer, _ date: Int64) {
+        forEachFiling(timer) { $1.owned.timers.reschedule($0, date: date) }
+        didChangeDeadline()
     }
 
     /// False if the owner has not filed the timer yet: a queued change does.
@@ -248,12 +251,6 @@ extension RunLoop {
         let isFiled = modeTable.reference(location.modeIndex).use { $0.owned.timers.reschedule(location.slot, date: date) }
         didChangeDeadline()
         return isFiled
-    }
-
-    private func rescheduleSlowly(_ timer: Timer) {
-        let date = timer.date.load(ordering: .acquiring)
-        forEachFiling(timer) { $1.owned.timers.reschedule($0, date: date) }
-        didChangeDeadline()
     }
 
     /// Inside a C library's callback the wait may go on with the old deadline, and the host of a hosted loop waits for the old one.
@@ -287,8 +284,7 @@ extension LoopShared {
 extension RunLoop {
     /// When the next timer of a mode is due; nil when no timer of it has a date. Thread-safe. See `CFRunLoopGetNextTimerFireDate`.
     ///
-    /// O(log n) on the owning thread, for a mode other than `.common`. O(n) in the loop's timers on other threads, and while the owner has
-    /// not carried out what other threads have changed.
+    /// O(log n) on the owning thread, for one mode. O(n) in the loop's timers elsewhere, and while what other threads have changed is queued.
     public func nextTimerFire(forMode mode: Mode = .default) -> Instant? {
         let earliest = earliestForOwner(mode) ?? earliestInList(mode)
         return earliest == .max ? nil : Instant(nanoseconds: earliest)

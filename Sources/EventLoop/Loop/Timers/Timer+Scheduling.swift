@@ -12,8 +12,7 @@ extension RunLoop.Timer {
             date: RunLoop.presentOfCaller.advanced(by: delay).nanoseconds, label: label, site: CreationSite(file, line), handler: handler)
     }
 
-    /// Makes a timer that fires every `interval`, first one interval from now. An interval of zero or less, and any below it, counts as
-    /// 0.1 ms. "Now" is as for `init(after:)`.
+    /// Makes a timer that fires every `interval`, first one interval from now (as in `init(after:)`). One below 0.1 ms, or negative, is 0.1 ms.
     public convenience init(
         every interval: Swift.Duration, label: String? = nil, file: StaticString = #fileID, line: UInt = #line,
         handler: @escaping @Sendable (RunLoop.Timer) -> Void
@@ -118,8 +117,7 @@ extension RunLoop.Timer {
 
     func submitRedate(_ loopID: UInt64) { LoopRegistry.loop(loopID)?.submitRedate(of: self) }
 
-    /// Calls the handler now, on the calling thread. A repeating timer keeps its dates; one that fires once is then invalid. Nothing on an
-    /// invalid timer. Thread-safe. See `NSTimer.fire`.
+    /// Calls the handler of a valid timer now, on this thread. One that fires once ends; others keep their dates. Thread-safe. See `NSTimer.fire`.
     public func fire() { /* DOES CALLOUT */
         guard state.enter() else { return }
         callHandler()
@@ -127,9 +125,8 @@ extension RunLoop.Timer {
         if state.exit() { finish() }
     }
 
-    /// Takes the timer out of every mode, for good, and releases its handler: on the loop's thread where there is one, or here if another
-    /// thread has added the timer and the loop has not carried out the addition yet. Does not wait for a call of the handler in progress
-    /// on another thread. Thread-safe. See `CFRunLoopTimerInvalidate`.
+    /// Takes the timer out of every mode, for good, and releases its handler: on the loop's thread where there is one, or here if the loop has not
+    /// seen the timer yet. Does not wait for a call of the handler on another thread. Thread-safe. See `CFRunLoopTimerInvalidate`.
     public func invalidate() {
         let location = TimerLocation(word: location.load(ordering: .acquiring))
         if location.isDirect && location.loopID != 0 && location.loopID == LoopID.current {
