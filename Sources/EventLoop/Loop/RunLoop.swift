@@ -9,12 +9,10 @@ import Synchronization
 /// the owning thread runs the loop and touches its libevent bases. Handlers run on the owning thread, with no lock held.
 public final class RunLoop: Sendable {
     // MARK: Fixed
-
     package let id: UInt64
     let isMainLoop: Bool
 
     // MARK: Touched by any thread without the lock, signal handlers included
-
     let waker: Waker
     let runs = RunStack()
     let modeTable: ModeTable
@@ -33,11 +31,9 @@ public final class RunLoop: Sendable {
     let adoptedBy = Atomic<Int32>(0)
 
     // MARK: Guarded by the lock
-
     let shared: LockedLoop
 
     // MARK: Owned by the loop's thread
-
     // SAFETY: touched on the owning thread only, and `jobs` after the loop's end on that of `OrphanedJobExecutor`. `preconditionOnLoop` guards
     // every entry from outside. No access spans a callout; the run-time check for that was a quarter of a pass's instructions. Stored, not behind
     // an accessor that asserts the thread: where the compiler does not inline it, it copies the whole struct to memory that it allocates.
@@ -63,10 +59,8 @@ public final class RunLoop: Sendable {
     }
 
     deinit { assert(runs.depth == 0, "a loop ends outside its runs") }
-
     /// The kernel's id of the owning thread; zero where threads have no such id. Any thread.
     package var threadID: Int32 { isMainLoop ? cplatform_main_thread_id() : adoptedBy.load(ordering: .relaxed) }
-
     /// The name for people: of the `RunLoopThread` that the loop was made by, or `main`; nil for other threads. Thread-safe.
     package var givenName: String? { isMainLoop ? "main" : shared.withLockIfOwn { $0.threadName } ?? nil }
 
@@ -76,7 +70,6 @@ public final class RunLoop: Sendable {
     /// process on the thread of an inherited loop. See `CFRunLoopGetCurrent`.
     @available(*, noasync, message: "an async function has no thread of its own; keep the RunLoop you mean")
     public static var current: RunLoop { threadsLoop() }
-
     /// The main thread's loop, from any thread. While it runs in a common mode it also serves `DispatchQueue.main` and `@MainActor`,
     /// and is never `.finished` there. See `CFRunLoopGetMain`.
     public static var main: RunLoop { LoopLifetime.main }

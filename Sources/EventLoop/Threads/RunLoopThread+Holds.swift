@@ -16,10 +16,8 @@ extension RunLoopThread {
         }
 
         deinit { release() }
-
         /// Whether the hold delays the end: false once it is released, or if the loop already refused work when it was taken.
         public var isValid: Bool { isTaken.load(ordering: .acquiring) }
-
         /// No-op if already released.
         public func release() { if isTaken.exchange(false, ordering: .acquiringAndReleasing) { loop.releaseHold() } }
     }

@@ -10,7 +10,6 @@ public final class RunLoopThread: Sendable {
     /// The thread's loop, which is ready when `init` returns.
     public let runLoop: RunLoop
     private let life: ThreadLife
-
     /// For how long a stopped thread waits for its holds if the caller does not say.
     public static let defaultDrainLimit: Duration = .seconds(30)
 

@@ -36,7 +36,6 @@ extension RunLoopThreadGroup {
     }
 
     // MARK: For tasks
-
     /// Stops every thread, and suspends the task until all have ended. Reports stuck threads as the form that blocks does.
     ///
     /// If the task is cancelled, returns false at once. The threads have been stopped by then, even if the task was cancelled before the call, and
@@ -76,9 +75,7 @@ extension RunLoopThreadGroup {
     }
 
     // MARK: Parts of both
-
     private func stopAll() { for thread in threads { thread.stop() } }
-
     private static var reportInterval: Duration { .seconds(10) }
 
     private static func complaint(_ thread: RunLoopThread) -> String {

@@ -12,7 +12,6 @@ final class ThreadEnd: Sendable {
 
     /// Blocks until the thread has ended. Returns false if `deadline` (real time) passes first.
     func wait(until deadline: RunLoop.Instant?) -> Bool { latch.wait(until: deadline) }
-
     /// How many tasks wait. For tests.
     var waitingTasks: Int { tasks.withLock { $0?.count ?? 0 } }
 

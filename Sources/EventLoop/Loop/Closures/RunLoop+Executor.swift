@@ -15,13 +15,10 @@ extension RunLoop: SerialExecutor, TaskExecutor {
 
     /// The value that an actor on this loop returns from `unownedExecutor`. It does not hold the loop.
     public func asUnownedSerialExecutor() -> UnownedSerialExecutor { UnownedSerialExecutor(ordinary: self) }
-
     /// The value for `withTaskExecutorPreference`. It does not hold the loop.
     public func asUnownedTaskExecutor() -> UnownedTaskExecutor { UnownedTaskExecutor(ordinary: self) }
-
     /// Two loops are never one context.
     public func isSameExclusiveExecutionContext(other: RunLoop) -> Bool { self === other }
-
     /// Whether the caller may assume to be isolated to an actor on this loop: true on the loop's thread, in plain handlers too, and, when the
     /// loop has ended, in its jobs. `assumeIsolated` asks here. Thread-safe; two loads.
     ///

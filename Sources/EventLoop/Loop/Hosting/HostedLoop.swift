@@ -28,9 +28,7 @@ extension RunLoop {
         let hosted: HostedMode
 
         init(_ loop: RunLoop, _ hosted: HostedMode) { (self.loop, self.hosted) = (loop, hosted) }
-
         deinit { if !hosted.isOver && loop.isCurrent { loop.endHosting(hosted) } }
-
         /// Readable whenever `step()` has something to do: a source, a post, a wake-up, a due timer, an event of a C library. Level-triggered;
         /// the host watches it and does nothing else with it. -1 after `invalidate()`.
         public var descriptor: Int32 { hosted.descriptor }
@@ -71,7 +69,6 @@ extension RunLoop {
 }
 
 // MARK: - For hosts in this package: they report their passes to observers of the callouts, and step by themselves for jobs of their own thread
-
 extension RunLoop.HostedLoop {
     /// Whether somebody observes the loop's callouts, so that the host should report its passes. On the owning thread; changes in `step()`.
     package var isObserved: Bool { !hosted.isOver && loop.isObserved }

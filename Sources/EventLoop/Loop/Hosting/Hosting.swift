@@ -19,7 +19,6 @@ final class HostedMode: @unchecked Sendable {
     var stepRequest: (() -> Bool)?
 
     init(_ mode: ModeState, _ descriptor: Int32) { (self.mode, self.descriptor) = (mode, descriptor) }
-
     deinit { closeSet() }
 
     func closeSet() {

@@ -6,7 +6,6 @@ import Synchronization
 extension RunLoop {
     /// The present as the calling thread's loop sees it; the monotonic clock's on a thread without a loop, which does not get one by this.
     package static var presentOfCaller: Instant { LoopID.current == 0 ? .now : LoopLifetime.unsafeCurrent.now() }
-
     /// Whether the loop makes no more passes: its thread has exited, or its `RunLoopThread` was stopped. Thread-safe. Every run ends at once then, so
     /// a caller that runs it in a loop must check this.
     package var isOver: Bool { hasEnded.load(ordering: .acquiring) || runs.isTerminating }
@@ -65,7 +64,6 @@ extension RunLoop.Timer {
 }
 
 // MARK: - For the simulation of a program: its scheduler runs the loop when there is something to do, and ends it with the simulated program
-
 /// Of every driven loop: none of them sleeps.
 private let sharedChannel: WakeChannel = {
     guard let channel = WakeChannel() else { preconditionFailure("no descriptor could be made for simulated run loops: errno \(errno)") }

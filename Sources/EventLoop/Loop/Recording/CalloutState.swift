@@ -25,11 +25,9 @@ extension RunLoop {
 
     /// Whether the owner publishes its callouts. Any thread.
     var hasAdoptedObservation: Bool { observation.load()?.isWatchAdopted.load(ordering: .acquiring) ?? false }
-
     /// Whether a working loop may be in a callout that began before the loop published its callouts. The pass of that callout is not
     /// published either, also not when a run nested in the callout has begun to publish. If the loop makes another pass, the callout is over.
     package var isInUnpublishedCallout: Bool { !hasAdoptedObservation || observation.load()?.spans.innermost()?.mark.kind == .run }
-
     /// Has the owner wake the watchdogs' thread when it next begins to work: after a sleep, or with its next run. Any thread. Look at
     /// `calloutState()` afterwards: the owner may have begun before.
     package func requestAlarm() { observationForWishes().alarm.store(true, ordering: .sequentiallyConsistent) }

@@ -23,7 +23,6 @@ final class EventRing: @unchecked Sendable {
     }
 
     // MARK: The owner
-
     /// Records a span that is over.
     @inline(__always) func record(_ span: OpenSpans.Entry, until end: UInt64) {
         let start = span.startTicks
@@ -80,7 +79,6 @@ final class EventRing: @unchecked Sendable {
     }
 
     // MARK: Any thread
-
     /// One event as it is in the ring.
     struct Entry {
         let mark: SpanMark
@@ -122,7 +120,6 @@ private struct WordRing: ~Copyable, @unchecked Sendable {
     // SAFETY: as `EventRing`.
 
     typealias Words = UnsafeMutablePointer<Atomic<UInt64>>
-
     let entries: Int
     private let width: Int
     private let words: Words
@@ -138,7 +135,6 @@ private struct WordRing: ~Copyable, @unchecked Sendable {
     }
 
     deinit { words.deallocate() }
-
     /// How many entries were written, with those that were written over.
     var written: UInt64 { begun.current }
 

@@ -18,14 +18,12 @@ final class Observation: @unchecked Sendable {
     /// Empty while nobody observes the loop.
     let spans = OpenSpans()
     let slowest = SlowestCallouts()
-
     /// The thread works inside a run: it is not in a sleep, and not between two steps of a host.
     let isWorking = Atomic<Bool>(false)
     /// Somebody wants to know when the thread begins to work.
     let alarm = Atomic<Bool>(false)
     /// The owner keeps `isWorking`: only a watchdog asks whether the thread works.
     let isWatchAdopted = Atomic<Bool>(false)
-
     // SAFETY: touched on the loop's thread only.
     @exclusivity(unchecked) private var owned = Owned()
 
@@ -53,7 +51,6 @@ final class Observation: @unchecked Sendable {
     }
 
     // MARK: The owner
-
     var ringReference: Borrowed<EventRing>? { owned.ringReference }
 
     /// Takes what others wish. False if nobody observes the loop any more.

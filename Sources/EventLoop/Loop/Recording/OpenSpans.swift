@@ -38,7 +38,6 @@ struct OpenSpans: ~Copyable, @unchecked Sendable {
 
     /// More spans than this are neither shown nor recorded: some 80 runs, one inside another.
     static let capacity = 256
-
     private typealias Words = UnsafeMutablePointer<Atomic<UInt64>>
 
     fileprivate enum Field {
@@ -59,7 +58,6 @@ struct OpenSpans: ~Copyable, @unchecked Sendable {
     deinit { words.deallocate() }
 
     // MARK: The owner
-
     @inline(__always) var depth: Int { depthWord.load(ordering: .relaxed) }
 
     /// Opens a span. False if there are too many.
@@ -121,7 +119,6 @@ struct OpenSpans: ~Copyable, @unchecked Sendable {
     }
 
     // MARK: Any thread
-
     /// A span as another thread reads it.
     struct Span {
         let mark: SpanMark

@@ -107,7 +107,6 @@ struct RecordingClock {
 enum FlowKey {
     /// A queued closure, by its sequence number.
     @inline(__always) static func closure(_ sequence: UInt64) -> UInt64 { sequence << 1 | 1 }
-
     /// A custom source or a port. Signals coalesce, and messages are delivered together, so the key is the source's.
     @inline(__always) static func source(_ source: RunLoop.Source) -> UInt64 { UInt64(UInt(bitPattern: ObjectIdentifier(source))) << 1 }
 }

@@ -6,7 +6,6 @@ final class SlowestCallouts: @unchecked Sendable {
     // SAFETY: `words` and `count` are atomic; `texts` is guarded by its lock, which is also taken to empty the list.
 
     private static let capacity = 8
-
     /// Parallel to the words.
     private let texts = LoopLock<[CalloutItem]>([])
     private let words: UnsafeMutablePointer<Entry>
@@ -28,7 +27,6 @@ final class SlowestCallouts: @unchecked Sendable {
     deinit { words.deallocate() }
 
     // MARK: The owner
-
     @inline(never) func note(_ span: OpenSpans.Entry, until end: UInt64) {
         let code = UInt8(truncatingIfNeeded: span.mark)
         if !RunLoop.Recording.Kind.isCallout(code: code) { return }
@@ -64,7 +62,6 @@ final class SlowestCallouts: @unchecked Sendable {
     }
 
     // MARK: Any thread
-
     func reset() {
         texts.withLock { texts in
             texts = []

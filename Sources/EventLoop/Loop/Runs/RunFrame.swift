@@ -39,7 +39,6 @@ final class RunFrame: Sendable {
     }
 
     init(outer: Borrowed<RunFrame>?) { self.outer = outer }
-
     /// The mode of the run. Every run sets it before anything else; nil before the first.
     var mode: ModeState! { owned.modeReference?.object }
 
@@ -61,7 +60,6 @@ final class RunFrame: Sendable {
     }
 
     // MARK: Stops. `RunStack` says which frame a stop is for.
-
     /// The run begins: from here on it takes stops.
     @inline(__always) func begin(inMode index: Int) {
         modeIndex.store(index, ordering: .relaxed)
@@ -102,7 +100,6 @@ struct PassBatch<Item> {
     @inline(__always) var hasRest: Bool { next < items.count }
     var hasSeveral: Bool { items.count > 1 }
     var rest: ArraySlice<Item> { items[min(next, items.count)...] }
-
     /// Fills the batch, which is empty.
     @inline(__always) mutating func fill(_ body: (inout ContiguousArray<Item>) -> Void) { body(&items) }
 

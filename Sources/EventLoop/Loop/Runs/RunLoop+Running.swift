@@ -191,7 +191,6 @@ extension RunLoop {
 
     /// How many runs are in progress, one inside the other; 0 outside any run. Thread-safe.
     public var runDepth: Int { runs.depth }
-
     /// The present in the loop's own time: manual when it uses a `ManualClock`. Thread-safe.
     package func now() -> Instant { time.now }
 

@@ -22,7 +22,6 @@ struct RunStack: ~Copyable, Sendable {
     }
 
     // MARK: Any thread
-
     @inline(__always) var depth: Int { depthWord.load(ordering: .acquiring) }
 
     /// The index of the innermost run's mode, or -1.
@@ -32,7 +31,6 @@ struct RunStack: ~Copyable, Sendable {
     }
 
     @inline(__always) var isTerminating: Bool { terminating.load(ordering: .acquiring) }
-
     /// Ends every run, now and from now on, until `resume`.
     borrowing func terminate() { terminating.store(true, ordering: .sequentiallyConsistent) }
     borrowing func resume() { terminating.store(false, ordering: .sequentiallyConsistent) }
@@ -59,7 +57,6 @@ struct RunStack: ~Copyable, Sendable {
     borrowing func takePendingStop() -> Bool { hasPendingStop && pendingStop.exchange(false, ordering: .sequentiallyConsistent) }
 
     // MARK: The owner
-
     @inline(__always) borrowing func pushOutermost() -> Borrowed<RunFrame> {
         // First, so that a thread that finds the frame innermost finds it running.
         outermost.begin(inMode: -1)
@@ -98,7 +95,6 @@ struct RunStack: ~Copyable, Sendable {
 
     /// Takes the stop of a run, if there is one. Termination stops every run and is not used up.
     @inline(__always) borrowing func takeStop(_ frame: RunFrame) -> Bool { isTerminating || frame.takeStop() }
-
     /// Whether the run is to end after the pass in progress.
     @inline(__always) borrowing func isStopRequested(_ frame: RunFrame) -> Bool { frame.isStopRequested || isTerminating }
 

@@ -27,7 +27,6 @@ struct Attention: OptionSet {
     static let mainQueueDrain = Attention(rawValue: 1 << 12)
     /// The bits that stand for entries of queues.
     static let queues: Attention = [.changes, .signals, .blocks, .performs, .finishing, .jobs, .messages]
-
     // Each step tests its own bits only, so that a signal for step 4 does not slow the other steps; and these, which may concern any of them.
     private static let unspecific: Attention = [.recheckQueues, .observers]
     static let forPass: Attention = [.wake, .changes, .finishing, .observed, .unspecific]
@@ -46,7 +45,6 @@ extension RunLoop {
     /// Whether any bit is set that the owner has not handled. Most steps of most passes test this and do nothing else. What they do otherwise is out
     /// of line, because a short way to the kernel and back is a fast one.
     @inline(__always) var hasPendingWork: Bool { !waker.untaken.union(owned.pending).isEmpty }
-
     /// Whether one of these bits is set: for a step that does nothing for others.
     @inline(__always) func hasWork(_ bits: Attention) -> Bool { !waker.untaken.union(owned.pending).isDisjoint(with: bits) }
 

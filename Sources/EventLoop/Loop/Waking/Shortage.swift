@@ -16,7 +16,6 @@ struct PolledSources {
 extension RunLoop {
     private static var shortestPause: Int64 { 10_000_000 }
     private static var longestPause: Int64 { 500_000_000 }
-
     /// Step 5 without a base.
     @inline(never) func findReadyWithoutPoller(_ mode: ModeState) -> Ready { poll(entriesToPoll(mode), atMost: 0) }
 

@@ -119,7 +119,6 @@ extension RunLoop {
     }
 
     // MARK: A run inside the wait, in a callback of a C library
-
     /// The nested run begins: the loop works.
     @inline(never) func suspendWait() {
         counters.endWaiting()

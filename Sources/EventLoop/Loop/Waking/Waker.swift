@@ -26,7 +26,6 @@ struct Waker: ~Copyable, Sendable {
     init(_ channel: consuming WakeChannel) { self.channel = channel }
 
     // MARK: Any thread
-
     /// Sets bits, which the owner looks at before it sleeps next. Wakes nobody, unless the loop is hosted.
     @inline(__always) borrowing func mark(_ bits: Attention) {
         // The owner takes the bits before it looks, so it looks after a bit that is set.
@@ -70,15 +69,12 @@ struct Waker: ~Copyable, Sendable {
     var isUndisturbed: Bool { sleepState.load(ordering: .sequentiallyConsistent) == SleepState.asleep }
 
     // MARK: The owner
-
     @inline(__always) var untaken: Attention { Attention(rawValue: attention.load(ordering: .sequentiallyConsistent)) }
 
     @inline(__always)
     borrowing func takeAll() -> Attention { Attention(rawValue: attention.exchange(0, ordering: .sequentiallyConsistent)) }
-
     /// The owner is about to sleep. It now takes the bits and looks, then either sleeps or calls `stayAwake`.
     @inline(__always) borrowing func beginSleep() { sleepState.store(SleepState.asleep, ordering: .sequentiallyConsistent) }
-
     /// The owner has found something to do and does not sleep.
     @inline(__always) borrowing func stayAwake() { sleepState.store(SleepState.working, ordering: .releasing) }
 
@@ -93,10 +89,8 @@ struct Waker: ~Copyable, Sendable {
     /// The owner is in a handler in which its host may sleep.
     borrowing func beAlert() { sleepState.store(SleepState.alert, ordering: .sequentiallyConsistent) }
     borrowing func setHosted(_ isHosted: Bool) { hosted.store(isHosted, ordering: .sequentiallyConsistent) }
-
     /// Whether the owner is between two sleeps, as the owner sees it: callouts are allowed.
     @inline(__always) var isWorking: Bool { sleepState.load(ordering: .relaxed) == SleepState.working }
-
     /// Whether somebody has woken the owner in the sleep in progress.
     var isWoken: Bool { sleepState.load(ordering: .sequentiallyConsistent) == SleepState.woken }
 }

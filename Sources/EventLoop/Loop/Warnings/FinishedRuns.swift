@@ -5,7 +5,6 @@ import Synchronization
 struct FinishedRuns {
     /// So many in a row, in less than a second, are a mistake.
     static let limit = 1_000
-
     private var count = 0
     /// The loop's count of passes during the series.
     private var passes: UInt64 = 0
