@@ -1,11 +1,7 @@
 /// The state of a loop that other threads may change. Under the lock only, never across a callout.
 struct LoopShared: ~Copyable, Sendable {
-    enum Phase: Sendable {
-        case open
-        /// The loop's thread was stopped: what was accepted is still performed, nothing more is accepted.
-        case closing
-        case ended
-    }
+    /// `closing`: the loop's thread was stopped. What was accepted is still performed, nothing more is accepted.
+    enum Phase: Sendable { case open, closing, ended }
 
     var phase = Phase.open
     /// How often the loop has refused work since the stop of its thread was asked for, as far as that counts.
@@ -39,6 +35,7 @@ struct LockedLoop: ~Copyable, Sendable {
     private let mark = ProcessMark()
 
     init(_ shared: consuming sending LoopShared) { lock = LoopLock(shared) }
+
     @inline(__always) var isOurs: Bool { mark.isOurs }
 
     @inline(__always) func preconditionOurs() {
@@ -74,8 +71,7 @@ struct LoopOwned: ~Copyable {
     var pending = Attention()
     var modeHistory = ModeHistory()
     var changeBatch = ChangeBatch()
-    /// Items whose last use has ended; their last callouts are made at the next safe point, one at a time, so that a run nested in one of them
-    /// makes the others.
+    /// Items whose last use has ended. Their last callouts come at the next safe point, one at a time: a run nested in one of them makes the others.
     var ended = Deque<FinishedItem>()
     /// Observers that have left the loop in their own call: their uses end when it returns, one for each entry.
     var observersInCall: [RunLoop.Observer] = []
@@ -84,7 +80,6 @@ struct LoopOwned: ~Copyable {
     /// The ticket of the innermost closure that is being performed.
     var performing: Unmanaged<WorkTicket>?
     var jobs = JobRunner()
-    /// Those who have asked to be called at the end of the pass.
     var passEnds = Deque<any PassEndListener>()
     var mainQueue = MainQueue()
     var hosting = Hosting()
@@ -93,13 +88,12 @@ struct LoopOwned: ~Copyable {
     /// How many steps have delivered messages: a port has one turn in each.
     var messageSteps: UInt64 = 0
     var finishedRuns = FinishedRuns()
-    /// What the loop has not released yet, at its end.
     var remains = LoopRemains()
     /// Called when the loop has ended, as the last thing.
     var atEnd: (() -> Void)?
     /// A timer was filed while it was firing, perhaps on another loop's thread.
     var timersFireOutside = false
-    /// Nil while nobody observes the callouts. Borrowed: the loop holds it to its end.
+    /// Nil while nobody observes the callouts.
     var observation: Borrowed<Observation>?
     /// How often an observation has begun or ended.
     var observationCount: UInt32 = 0

@@ -7,9 +7,7 @@ import Synchronization
 /// one, because only the thread that moves the state out of `waiting` resumes the task, and that is checked exhaustively: Tests/Models/awaited.pml.
 /// Lifecycle: made by the call, which retains it until it returns; the loop's queues retain it until the closure's turn.
 @usableFromInline final class AwaitedPerform<Value>: WorkTicket, @unchecked Sendable {
-    // SAFETY: `content` is written before the state is `waiting`, and then belongs to the thread that ends that state. If the
-    // state never becomes `waiting`, it belongs to the calling task.
-
+    // SAFETY: written before the state is `waiting`, and then owned by the thread that ends that state; if it never is, by the calling task.
     @exclusivity(unchecked) private var content:
         (body: (@Sendable () throws -> sending Value)?, continuation: UnsafeContinuation<Value, any Error>?)
 
@@ -18,7 +16,7 @@ import Synchronization
         super.init(.starting)
     }
 
-    /// Queues the closure. Called once, while the task suspends.
+    /// Called once, while the task suspends.
     @usableFromInline func start(
         _ continuation: UnsafeContinuation<Value, any Error>, on loop: RunLoop, _ modes: [RunLoop.Mode], _ file: StaticString, _ line: UInt
     ) {
@@ -69,7 +67,7 @@ import Synchronization
     /// Set before the state is `waiting`, and before `start` fails; taken once.
     private func takeContinuation() -> UnsafeContinuation<Value, any Error> { content.continuation.take().unsafelyUnwrapped }
 
-    /// Releases the closure and resumes the task. For the thread to which they belong, in the state that ended `waiting`.
+    /// For the thread to which the closure and the task belong, in the state that ended `waiting`.
     private func fail(_ error: any Error, in state: State) {
         content.body = nil
         publish(state)
@@ -78,8 +76,7 @@ import Synchronization
         cplatform_end_unrecorded_accesses()
     }
 
-    /// Orders what this thread has done before everything that the task does after the call. The runtime orders them too, but
-    /// ThreadSanitizer cannot see that if the task is resumed before it has suspended. For the same reason it does not record the
-    /// resumption, which is compiled into this module, and reads and writes the task's memory.
+    /// Orders what this thread has done before everything that the task does after the call. So does the runtime, but ThreadSanitizer cannot see it
+    /// if the task is resumed before it has suspended. That is why it does not record the resumption, which accesses the task's memory, either.
     private func publish(_ state: State) { word.store(state, ordering: .releasing) }
 }

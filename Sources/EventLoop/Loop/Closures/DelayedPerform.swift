@@ -1,9 +1,8 @@
 extension RunLoop {
     /// Performs `body` once, `delay` from now in the loop's time, in any of `modes`: a timer, not a source.
     ///
-    /// A delay of zero or less still waits for the next pass; equal dates are performed in the order they were asked for. `target` is
-    /// kept until then, and names the request to `cancelDelayedPerforms(target:)`. On an ended loop, and with an empty list of modes, the
-    /// token is invalid from the start. Any thread may ask.
+    /// A delay of zero or less still waits for the next pass; equal dates are performed in the order they were asked for. `target` is kept until
+    /// then, and names the request to `cancelDelayedPerforms(target:)`. On an ended loop, and without modes, the token is invalid. Thread-safe.
     @discardableResult
     public func perform(
         after delay: Duration, inModes modes: [Mode] = Mode.onlyDefault, target: AnyObject? = nil, file: StaticString = #fileID,
@@ -32,7 +31,7 @@ extension RunLoop {
         for timer in timers ?? [] { timer.invalidate() }
     }
 
-    /// The delayed perform was performed or cancelled. The caller holds the timer.
+    /// The caller holds the timer.
     fileprivate func forgetDelayed(_ timer: Timer, of target: ObjectIdentifier) {
         shared.withLockIfOwn { shared in
             shared.delayed[target]?.removeAll { $0 === timer }
@@ -43,8 +42,7 @@ extension RunLoop {
     /// The token of a delayed perform.
     public final class DelayedPerform: Sendable {
         private let loop: RunLoop
-        /// Its handler holds the target.
-        private let timer: Timer
+        private let timer: Timer  // its handler holds the target
         private let targetID: ObjectIdentifier?
 
         fileprivate init(_ loop: RunLoop, _ timer: Timer, _ targetID: ObjectIdentifier?) {
@@ -53,7 +51,6 @@ extension RunLoop {
 
         /// False once performed, cancelled, or refused by an ended loop. Thread-safe.
         public var isValid: Bool { timer.isValid }
-
         /// Withdraws the perform if it has not begun. Thread-safe.
         public func cancel() {
             if let targetID { loop.forgetDelayed(timer, of: targetID) }

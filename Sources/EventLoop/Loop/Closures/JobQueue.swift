@@ -2,16 +2,14 @@
 
 import Synchronization
 
-/// A task's stretch up to its next suspension, given to a loop to run. Two words in contiguous memory, so that queueing one costs neither a closure
-/// nor an allocation of its own.
+/// A task's stretch up to its next suspension. Two words in contiguous memory: queueing one costs neither a closure nor an allocation of its own.
 struct QueuedJob: Sendable {
     let job: UnownedJob
     /// The task prefers the loop as its executor, and is not in an actor now.
     let isPreference: Bool
 }
 
-/// The jobs that wait, in the order in which they came. Together they are one of the things that keep the common modes from being empty. Under
-/// the loop's lock.
+/// The jobs that wait. Together they are one of the things that keep the common modes from being empty. Under the loop's lock.
 struct JobQueue: ~Copyable, Sendable {
     private var jobs = Deque<QueuedJob>()
     private var isHandedOver = false
@@ -33,7 +31,7 @@ struct JobQueue: ~Copyable, Sendable {
         swap(&batch, &jobs)
     }
 
-    /// Puts jobs that were taken and not run before all others. True if there are some, and no others.
+    /// Puts jobs that were not run before all others. True if there are some, and no others.
     mutating func putBack(_ rest: inout Deque<QueuedJob>, _ common: ClosureQueues) -> Bool {
         if rest.isEmpty { return false }
         let isFirst = jobs.isEmpty
@@ -59,7 +57,6 @@ struct JobRunner: ~Copyable {
     /// When a pass that had only jobs to do last asked the kernel, in real time.
     private var lastPoll: Int64 = 0
 
-    /// The next job of the batch; nil after the last.
     @inline(__always) mutating func next() -> QueuedJob? { batch.isEmpty ? nil : batch.popFirst() }
 
     /// Whether the kernel was asked a moment ago. If it was not, it is taken to be asked now.
@@ -96,12 +93,6 @@ extension RunLoop {
     func performJobs(in mode: ModeState) { /* DOES CALLOUT */
         owned.pending.subtract(.jobs)
         if owned.jobs.isRunning || !mode.isCommon.load(ordering: .acquiring) { return }
-        performJobBatch(mode)
-    }
-
-    /// As `performJobs`, whatever the mode.
-    func performJobBatch(_ mode: ModeState) { /* DOES CALLOUT */
-        assert(!owned.jobs.isRunning, "no job inside another")
         owned.jobs.isRunning = true
         shared.withLock { $0.jobs.swapJobs(with: &owned.jobs.batch, common) }
         if hasPendingWork { carryOutPendingChanges(mode) }
@@ -114,8 +105,8 @@ extension RunLoop {
         owned.jobs.isRunning = false
     }
 
-    /// Whether nothing but jobs and messages keeps the thread from sleeping, and the kernel was asked a moment ago. A pass that has no more
-    /// to do than a short job would otherwise spend most of its time on asking. Nobody observes the sleep then, or step 5 would have asked.
+    /// Whether nothing but jobs and messages keeps the thread from sleeping, and the kernel was asked a moment ago: a pass with a short job would
+    /// spend most of its time on asking. Nobody observes the sleep then, or step 5 would have asked.
     var mayPutOffPolling: Bool {
         let bits = owned.pending.subtracting(.observed)
         return !bits.isEmpty && bits.isSubset(of: [.jobs, .messages]) && owned.jobs.hasPolledLately()

@@ -1,5 +1,4 @@
-// libdispatch offers run loops a handle that becomes readable when the main queue has work, and a call that does the work. Foundation's
-// run loop lives on the same two.
+// libdispatch offers run loops a handle that becomes readable when the main queue has work, and a call that does the work.
 
 internal import CPlatform
 internal import EventLoopLibC
@@ -7,7 +6,6 @@ import Synchronization
 
 /// The state of the main queue, as the owner knows it. Owning thread only.
 struct MainQueue {
-    /// Dispatch has made the handle.
     fileprivate(set) var hasHandle = false
     fileprivate(set) var isDraining = false
 }
@@ -23,8 +21,7 @@ extension RunLoop {
         if !servesMainQueue || owned.mainQueue.hasHandle { return true }
         // The handle, and three descriptors to spare: other threads may take some before Dispatch does.
         if cplatform_check_room(4) != 0 {
-            // Closed, its number is free for the handle.
-            _ = Reserve.takeChannel()
+            _ = Reserve.takeChannel()  // closed, its number is free for the handle
             if cplatform_check_room(1) != 0 { return false }
         }
         _ = cplatform_main_queue_descriptor()

@@ -2,8 +2,8 @@
 
 internal import CPlatform
 
-/// The one thread of the process that runs the jobs of ended loops (rule 15.9), which cannot be refused: their tasks would wait for ever. It goes
-/// from loop to loop and takes what each has queued, so that the order of a loop's jobs is kept across its end.
+/// The one thread of the process that runs the jobs of ended loops (rule 15.9), which cannot be refused: their tasks would wait for ever. It keeps
+/// the order of a loop's jobs.
 enum OrphanedJobExecutor {
     private struct State: Sendable {
         /// Ended loops that have jobs; each once.
@@ -32,7 +32,6 @@ enum OrphanedJobExecutor {
 
     /// For `clear`.
     private static let fresh = State()
-
     /// Between `hold` and `release`.
     static func clear() { state.lockedValue().initialize(to: fresh) }
     static func release() { state.unlock() }
@@ -63,8 +62,7 @@ enum OrphanedJobExecutor {
         loop.shared.withLock { $0.jobs.swapJobs(with: &loop.owned.jobs.batch, loop.common) }
         while let job = loop.owned.jobs.next() {  // ends: each iteration removes one
             loop.callOutToJob(job)
-            // The job may have forked: in the child, the other jobs are the parent's.
-            loop.shared.preconditionOurs()
+            loop.shared.preconditionOurs()  // the job may have forked: in the child, the other jobs are the parent's
         }
         LoopID.adopted = 0
         CallInProgress.end(by: loop)

@@ -5,8 +5,7 @@ extension RunLoop: SerialExecutor, TaskExecutor {
     /// in steady state no allocation when the loop is working, one system call when it sleeps. Traps in a child process, for an inherited loop.
     public func enqueue(_ job: consuming ExecutorJob) { enqueueJob(QueuedJob(job: UnownedJob(job), isPreference: false)) }
 
-    // The runtime calls a different witness for each protocol. Without this one, a task that prefers the loop would go through the queue for each
-    // nonisolated function.
+    // A witness of its own for the second protocol: with that above, a preferring task would go through the queue for each nonisolated function.
     #if compiler(>=6.0) && compiler(<6.5)
     /// Called by the Swift runtime: as `enqueue`, for code of a task that prefers the loop, outside any actor.
     @_implements(TaskExecutor,enqueue(_:))
@@ -22,8 +21,8 @@ extension RunLoop: SerialExecutor, TaskExecutor {
     /// Whether the caller may assume to be isolated to an actor on this loop: true on the loop's thread, in plain handlers too, and, when the
     /// loop has ended, in its jobs. `assumeIsolated` asks here. Thread-safe; two loads.
     ///
-    /// In a handler on the loop's thread no job of the loop is running, with one exception: a handler that a *nested* run calls from inside a
-    /// job. Code that runs the loop inside a job answers for what its handlers assume.
+    /// In a handler on the loop's thread no job of the loop is running, unless a *nested* run calls it from inside a job: code that runs the loop
+    /// inside a job answers for what its handlers assume.
     public func isIsolatingCurrentContext() -> Bool? { isIsolatingCaller }
 
     /// Traps unless `isIsolatingCurrentContext()` is true.

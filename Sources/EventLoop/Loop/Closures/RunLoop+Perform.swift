@@ -5,10 +5,10 @@ import Synchronization
 extension RunLoop {
     /// Performs `body` in the next pass of any of `modes`, and wakes the loop.
     ///
-    /// All that are queued for a mode are performed in one pass, in order; they count as a handled source and keep the mode from being
-    /// empty meanwhile. False when the loop has ended, or its `RunLoopThread` was stopped: `body` will not be performed. An empty
-    /// list of modes performs nothing. Also on the owning thread `body` is queued, not called. Thread-safe; no system call when the
-    /// loop is working, one when it sleeps. See `performSelector:onThread:withObject:waitUntilDone:modes:`.
+    /// All that are queued for a mode are performed in one pass, in order; they count as a handled source and keep the mode from being empty. False
+    /// when the loop has ended, or its `RunLoopThread` was stopped: `body` will not be performed. An empty list of modes performs nothing. Also on
+    /// the owning thread `body` is queued, not called. Thread-safe; no system call when the loop works, one when it sleeps. See
+    /// `performSelector:onThread:withObject:waitUntilDone:modes:`.
     @discardableResult
     public func perform(
         inModes modes: [Mode] = Mode.onlyCommon, file: StaticString = #fileID, line: UInt = #line, _ body: @escaping @Sendable () -> Void
@@ -46,7 +46,7 @@ extension RunLoop {
         return enqueueClosure(.perform, modes, { body(parcel.take()) }, site) || refuseClosure(site)
     }
 
-    /// Queues a closure. A perform wakes the loop. `ticket`: of somebody who waits for it. False when the loop takes no more, which is not reported.
+    /// `ticket`: of somebody who waits for the closure. False when the loop takes no more, which is not reported.
     func enqueueClosure(
         _ kind: ClosureKind, _ modes: [Mode], _ body: @escaping @Sendable () -> Void, _ site: CreationSite, _ ticket: WorkTicket? = nil
     ) -> Bool {
@@ -87,7 +87,6 @@ extension RunLoop {
     private func performQueued(in mode: ModeState) -> Bool { /* DOES CALLOUT */
         owned.pending.subtract(.performs)
         let isCommon = mode.isCommon.load(ordering: .acquiring)
-        // The last sequence number so far, and that of the first closure with a ticket.
         let (last, firstTicketed) = shared.withLock { shared -> (UInt64, UInt64) in
             mode.takePlainPerformsLocked()
             if isCommon { common.takePlainPerformsLocked() }
@@ -102,21 +101,19 @@ extension RunLoop {
             let next = isOwn ? mode.performing.firstSequence : common.performing.firstSequence
             let item: WorkItem
             if ticketed < next && ticketed <= last {
-                // Nil if it was withdrawn, or performed by a nested run.
                 let taken: WorkItem?
                 (taken, ticketed) = shared.withLock { shared in
                     let taken = modeTable.popTicketedLocked(mode, isCommon: isCommon, .perform, before: min(next, last + 1))
                     return (taken, modeTable.firstTicketedLocked(mode, isCommon: isCommon, .perform))
                 }
-                guard let taken else { continue }
+                guard let taken else { continue }  // it was withdrawn, or performed by a nested run
                 item = taken
             } else if next <= last {
                 item = isOwn ? mode.performing.popFirst() : common.performing.popFirst()
             } else {
                 break
             }
-            // Withdrawn after the owner took it.
-            if let ticket = item.ticket, ticket.state != .waiting { continue }
+            if let ticket = item.ticket, ticket.state != .waiting { continue }  // withdrawn after the owner took it
             isPerformed = true
             counters.sourcesHandled.increment()
             perform(item, mode)
@@ -137,9 +134,8 @@ extension RunLoop {
 
     /// Takes a withdrawn closure out of the queues, so that it keeps no mode from being empty.
     func dequeue(_ ticket: WorkTicket) {
-        // Released outside the lock.
         let item = shared.withLockIfOwn { $0.modes.takeTicketedLocked(ticket) }
-        withExtendedLifetime(item) {}
+        withExtendedLifetime(item) {}  // released outside the lock
         notifyIfElsewhere(.wake)
     }
 
@@ -173,10 +169,9 @@ extension RunLoop {
             mode.takePlainBlocksLocked(into: &batch)
             let isCommon = mode.isCommon.load(ordering: .relaxed)
             if isCommon && batch.isEmpty { common.takePlainBlocksLocked(into: &batch) }
-            // Whether there is more than can be taken by exchanging two queues.
             return !mode.isEmptyLocked(.block) || (isCommon && !common.isEmptyLocked(.block))
         }
-        if hasMore { takeMoreBlocks(mode, &batch) }
+        if hasMore { takeMoreBlocks(mode, &batch) }  // than can be taken by exchanging two queues
         if hasPendingWork { carryOutPendingChanges(mode) }
         let isPerformed = !batch.isEmpty
         while !batch.isEmpty {  // ends: the batch is fixed
@@ -213,7 +208,6 @@ final class Parcel<Value>: @unchecked Sendable {
     private var value: Value?
 
     init(_ value: sending Value) { self.value = consume value }
-
     func take() -> sending Value {
         nonisolated(unsafe) let taken = value.take()!  // SAFETY: taken once, so nobody else can reach it
         return taken

@@ -93,7 +93,6 @@ extension RunLoop {
 /// A closure, a function and its context, in a struct: one that is passed as a generic value is wrapped in another closure.
 private struct ClosureWords<R> {
     let body: @Sendable () throws -> sending R
-
     /// The object with the values that the closure has captured.
     var context: UnsafeMutableRawPointer? {
         withUnsafeBytes(of: self) { $0.load(fromByteOffset: MemoryLayout<UInt>.size, as: UnsafeMutableRawPointer?.self) }
@@ -104,11 +103,10 @@ private struct ClosureWords<R> {
 final class PerformRequest<Value>: WorkTicket, @unchecked Sendable {
     // SAFETY: `body` belongs to the thread that moves the state out of `waiting`. That thread writes `result` before it opens the latch, and the
     // waiter reads it afterwards.
-
     private var body: (@Sendable () throws -> sending Value)?
+    private var result: Result<Value, any Error>?
     /// Opens when the request is over.
     let latch = Latch()
-    private var result: Result<Value, any Error>?
 
     init(_ body: @escaping @Sendable () throws -> sending Value) {
         self.body = body
@@ -123,7 +121,7 @@ final class PerformRequest<Value>: WorkTicket, @unchecked Sendable {
         end(.done, from: .begun)
     }
 
-    /// Returns or throws what the closure has, when the request is done. Called once.
+    /// When the request is done; called once.
     func takeValue() throws -> sending Value {
         nonisolated(unsafe) let taken = result.take()!  // SAFETY: the closure has returned
         return try taken.get()

@@ -35,8 +35,8 @@ extension RunLoop {
 
         /// One pass that does not sleep, as `run(mode:for: .zero)`. Afterwards the loop counts as asleep, and `descriptor` says when to call again.
         ///
-        /// `.stopped` without a pass if the loop's `RunLoopThread` was stopped. `descriptor` may stay readable then, so the host must end: the thread waits
-        /// for it.
+        /// `.stopped` without a pass if the loop's `RunLoopThread` was stopped. `descriptor` may stay readable then, so the host must end: the thread
+        /// waits for it.
         ///
         /// May be called from a handler of the loop. If a handler runs the host's loop itself (a modal dialog), it calls `step()` first: from then on
         /// `descriptor` is right inside the handler, too.
@@ -49,7 +49,8 @@ extension RunLoop {
             return loop.step(hosted)
         }
 
-        /// When `step()` will have something to do by itself (our timers and libevent's timeouts), for hosts that prefer a timeout to a readable descriptor; nil for never.
+        /// When `step()` will have something to do by itself (our timers and libevent's timeouts), for hosts that prefer a timeout to a readable
+        /// descriptor; nil for never.
         ///
         /// In the loop's own time. Beside C libraries, linear in the number of their events.
         public var nextDeadline: Instant? {

@@ -2,7 +2,6 @@
 
 /// What delays the end of a loop whose thread is stopping. Under the loop's lock.
 struct Drain: Sendable {
-    /// The holds that were taken and not released.
     var holds = 0
     /// The thread's `stop()` was called.
     var isRequested = false
@@ -11,23 +10,25 @@ struct Drain: Sendable {
 }
 
 extension LoopShared {
-    /// Ends every run in progress, and accepts no more performs and blocks.
-    fileprivate mutating func closeLocked(_ runs: borrowing RunStack) {
+    /// Ends every run in progress, and accepts no more performs and blocks. False if the thread does not drain, or there are holds that count.
+    fileprivate mutating func endDrainingLocked(_ runs: borrowing RunStack, despiteHolds: Bool = false) -> Bool {
+        guard phase == .open, despiteHolds || (drain.isWaitingForHolds && drain.holds == 0) else { return false }
         phase = .closing
         runs.terminate()
+        return true
     }
 }
 
 extension RunLoop {
-    /// Ends every run in progress, however deep, after the pass in progress. From then on performs and blocks are refused, unless the thread
-    /// drains first. What was accepted is performed by `performLastBatch`. Jobs cannot be refused: those that come too late
-    /// for that batch run after the loop's end. Thread-safe.
+    /// Ends every run in progress, however deep, after the pass in progress. From then on performs and blocks are refused, unless the thread drains
+    /// first. Jobs cannot be refused: those that come too late for the last batch run after the loop's end. Thread-safe.
     func requestEnd() {
         shared.withLockIfOwn { shared in
             // Only once: the thread resumes its runs before it drains, and before its last batch.
             guard shared.phase == .open, !shared.drain.isRequested else { return }
             shared.drain.isRequested = true
-            if shared.drain.holds > 0 { runs.terminate() } else { shared.closeLocked(runs) }
+            if shared.drain.holds == 0 { shared.phase = .closing }
+            runs.terminate()
         }
         wakeUp()
     }
@@ -36,14 +37,14 @@ extension RunLoop {
     func waitForHolds() {
         shared.withLock { shared in
             shared.drain.isWaitingForHolds = true
-            if shared.drain.holds == 0 { shared.closeLocked(runs) }
+            _ = shared.endDrainingLocked(runs)
         }
     }
 
     /// Ends the draining although there are holds. Returns their number. Owning thread only.
     func abandonHolds() -> Int {
         shared.withLock { shared in
-            if shared.phase == .open { shared.closeLocked(runs) }
+            _ = shared.endDrainingLocked(runs, despiteHolds: true)
             return shared.drain.holds
         }
     }
@@ -60,9 +61,7 @@ extension RunLoop {
     func releaseHold() {
         let isLast = shared.withLockIfOwn { shared -> Bool in
             shared.drain.holds -= 1
-            guard shared.drain.holds == 0, shared.drain.isWaitingForHolds, shared.phase == .open else { return false }
-            shared.closeLocked(runs)
-            return true
+            return shared.endDrainingLocked(runs)
         }
         if isLast == true { wakeUp() }
     }
@@ -78,12 +77,10 @@ extension RunLoop {
     /// Performs everything that was accepted and not performed, for whatever modes, in the order it was queued. Owning thread only.
     func performLastBatch() { /* DOES CALLOUT */
         assert(runs.depth == 0, "the last batch comes after the last run")
-        // Closures of this batch and the teardown may run the loop.
-        runs.resume()
+        runs.resume()  // closures of this batch and the teardown may run the loop
         var batch = shared.withLock { $0.modes.takeAllClosuresLocked() }
         batch.sort { $0.sequence < $1.sequence }
-        // In the mode's own queue, before any callout: a run that is nested in one performs the rest, and if one ends the thread, the end of the loop
-        // drops the rest.
+        // In the mode's own queue, before any callout: a run nested in one performs the rest; if one ends the thread, the loop's end drops the rest.
         for item in batch { modeTable[0].performing.append(item) }
         batch = []
         applyChanges()
@@ -91,7 +88,7 @@ extension RunLoop {
         while !modeTable[0].performing.isEmpty {  // ends: nothing is accepted any more
             perform(modeTable[0].performing.popFirst(), modeTable[0])
         }
-        performJobBatch(modeTable[0])
+        performJobs(in: modeTable[0])
     }
 
     /// Makes the default mode's base ahead of the first run, so that a shortage of descriptors shows while the thread can still report it.

@@ -1,18 +1,15 @@
-// The end of a thread inside a handler (`pthread_exit`, `pthread_cancel`, or the end of a C library's thread). The thread's frames are gone, so
-// this does what they would have done after the call, as far as others can see it.
+// The end of a thread inside a handler (`pthread_exit`, `pthread_cancel`): this does what the lost frames would have done, as far as others see it.
 
 extension RunLoop {
     /// Ends every call that the thread is in as if it had returned, and every run. Does nothing if there is none. A callout may end the thread again;
     /// then the rest is done by another call. Each thing is taken out before its callout.
     func endCallsInProgress() { /* DOES CALLOUT */
-        // The thread may have been cancelled in its sleep.
-        let wasAsleep = waker.isSleeping
+        let wasAsleep = waker.isSleeping  // the thread may have been cancelled in its sleep
         waker.stayAwake()
         if runs.depth > 0 {
             if wasAsleep { counters.endWaiting() }
             counters.endWork()
-            // No run continues, and no base is waited on again.
-            runs.terminate()
+            runs.terminate()  // no run continues, and no base is waited on again
         }
         modeTable.forEach { $0.owned.poller?.abandon() }
         owned.changeBatch.abandon()

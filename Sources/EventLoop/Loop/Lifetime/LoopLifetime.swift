@@ -1,6 +1,5 @@
-// The beginning and the end of a thread's loop.
-// Lifecycle of a loop: the thread's exit handler (a pthread key) holds one reference from the first `current` to the thread's end; the
-// thread-local variable that `current` reads holds none. Users may hold the object longer: it is ended then, and harmless.
+// Lifecycle of a loop: the thread's exit handler (a pthread key) holds one reference from the first `current` to the thread's end; the thread-local
+// variable that `current` reads holds none. Users may hold the object longer: it is ended then, and harmless.
 
 internal import CPlatform
 internal import EventLoopLibC
@@ -15,7 +14,6 @@ enum LoopLifetime {
 
     /// The calling thread's loop, which the caller knows to have one.
     static var unsafeCurrent: RunLoop { Unmanaged<RunLoop>.fromOpaque(cplatform_current_loop()!).takeUnretainedValue() }
-
     /// The same, borrowed: it lives as long as its thread.
     @inline(__always) static func withCurrent<R>(_ body: (RunLoop) -> R) -> R {
         Borrowed<RunLoop>(at: cplatform_current_loop()!, keptBy: .thread).use(body)  // the caller knows that there is one
@@ -73,8 +71,7 @@ enum LoopLifetime {
     private static func end(_ pointer: UnsafeMutableRawPointer) { /* DOES CALLOUT */
         let owned = Unmanaged<RunLoop>.fromOpaque(pointer)
         let loop = Borrowed(owned, keptBy: .thread)
-        // The parent process's.
-        if LoopID.current == 0 { return cplatform_set_current_loop(0, nil) }
+        if LoopID.current == 0 { return cplatform_set_current_loop(0, nil) }  // the parent process's
         // If a callout ends the thread, its exit handler calls this again, which continues where it stopped.
         pthread_setspecific(exitKey, pointer)
         loop.use { $0.end() }
@@ -96,8 +93,7 @@ package enum LoopRegistry {
 
     /// The main loop, made if there is none yet: by one thread while the others wait, because at the last descriptor the others could make none.
     static func makeMain() -> RunLoop {
-        // Before the lock, which `prepare` takes too.
-        LoopGlobals.prepare()
+        LoopGlobals.prepare()  // before the lock, which it takes too
         return loops.withLock { loops in
             if let loop = cplatform_main_loop() { return Unmanaged<RunLoop>.fromOpaque(loop).takeUnretainedValue() }
             guard let loop = RunLoop(isMainLoop: true, mayUseReserve: true) else {
@@ -133,8 +129,8 @@ package enum LoopRegistry {
 }
 
 extension RunLoop {
-    /// Ends the loop, on its thread: releases its items, which may join other loops, drops what is queued and wakes its waiters, and frees the
-    /// kernel's objects. Called again if a callout of it has ended the thread.
+    /// On its thread: releases its items, which may join other loops, drops what is queued and wakes its waiters, and frees the kernel's objects.
+    /// Called again if a callout of it has ended the thread.
     fileprivate func end() { /* DOES CALLOUT */
         endHosting()
         endCallsInProgress()
