@@ -35,7 +35,6 @@ struct LockedLoop: ~Copyable, Sendable {
     private let mark = ProcessMark()
 
     init(_ shared: consuming sending LoopShared) { lock = LoopLock(shared) }
-
     @inline(__always) var isOurs: Bool { mark.isOurs }
 
     @inline(__always) func preconditionOurs() {

@@ -3,6 +3,12 @@
 internal import EventLoopLibC
 import Synchronization
 
+/// Called at the end of a pass, because it has asked for that during the pass: a stream sends what tasks have written in the pass.
+package protocol PassEndListener: AnyObject, Sendable {
+    /// On the loop's thread. May call out.
+    func passWillEnd() /* DOES CALLOUT */
+}
+
 extension RunLoop {
     /// The present as the calling thread's loop sees it; the monotonic clock's on a thread without a loop, which does not get one by this.
     package static var presentOfCaller: Instant { LoopID.current == 0 ? .now : LoopLifetime.unsafeCurrent.now() }
@@ -16,6 +22,15 @@ extension RunLoop {
         if name == .common || hasEnded.load(ordering: .relaxed) { return true }
         guard let mode = modeToRun(name)?.object else { return true }
         return isEmpty(mode)
+    }
+
+    /// Has `listener` called once: when the pass in progress ends, also by the thread's end, or before it sleeps. False, and nobody is called, when
+    /// the thread is in no pass. Owning thread only.
+    package func callAtEndOfPass(_ listener: any PassEndListener) -> Bool {
+        if runs.depth == 0 { return false }
+        owned.passEnds.append(listener)
+        owned.pending.formUnion(.passEnd)
+        return true
     }
 
     /// The sources, timers and observers that are on the loop, each with the place where it was made. Thread-safe. O(items).

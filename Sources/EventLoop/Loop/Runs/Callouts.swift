@@ -2,7 +2,6 @@
 
 extension RunLoop {
     @inline(never) func callOutToCustomSource(_ source: CustomSource) { source.callPerform() }
-
     /// A descriptor, a signal, a process, a socket: what the kernel watches.
     @inline(never) func callOutToWatchedSource(_ core: SourceCorePointer, _ ready: Readiness) -> Bool {
         if core.pointee.traits.contains(.isDescriptorSource) { return DescriptorSource.serve(core, ready) }
@@ -10,7 +9,6 @@ extension RunLoop {
     }
 
     @inline(never) func callOutToPrepare(_ guest: GuestLoop) -> Int64 { guest.callPrepare() }
-
     @inline(never)
     func callOutToPort(_ source: Source, upTo last: UInt64, onlyOne: Bool) -> Bool { source.serveMessage(upTo: last, onlyOne: onlyOne) }
     @inline(never) func callOutToTimer(_ timer: Timer) { timer.callHandler() }

@@ -7,12 +7,7 @@ final class RunFrame: Sendable {
     let modeIndex = Atomic<Int>(-1)
     let outer: Borrowed<RunFrame>?
 
-    private enum StopWord {
-        static let idle: UInt8 = 0
-        static let running: UInt8 = 1
-        static let stopRequested: UInt8 = 2
-        static let isSticky: UInt8 = 4
-    }
+    private enum StopWord { static let idle: UInt8 = 0, running: UInt8 = 1, stopRequested: UInt8 = 2, isSticky: UInt8 = 4 }
 
     // SAFETY: touched on the owning thread only.
     @exclusivity(unchecked) nonisolated(unsafe) var owned = Owned()
@@ -30,10 +25,8 @@ final class RunFrame: Sendable {
         var sleepsAfterBlocks = false
         /// The pass in progress does so.
         var sleepsEvenIfEmpty = false
-        /// The custom sources of the pass in progress.
-        var signals = PassBatch<SourceMembership>()
-        /// The due timers of the pass in progress.
-        var timers = PassBatch<RunLoop.Timer>()
+        /// The custom sources and the due timers of the pass in progress.
+        var signals = PassBatch<SourceMembership>(), timers = PassBatch<RunLoop.Timer>()
         /// A nested run has begun since the pass began to serve ready sources: the rest of the batch does not belong to this pass any more.
         var lostItsBatch = false
     }
@@ -96,14 +89,13 @@ struct PassBatch<Item> {
     private var next = 0
 
     var isEmpty: Bool { items.isEmpty }
-    /// Whether something has not been reached.
     @inline(__always) var hasRest: Bool { next < items.count }
     var hasSeveral: Bool { items.count > 1 }
     var rest: ArraySlice<Item> { items[min(next, items.count)...] }
     /// Fills the batch, which is empty.
     @inline(__always) mutating func fill(_ body: (inout ContiguousArray<Item>) -> Void) { body(&items) }
 
-    /// The next item, borrowed: the batch keeps it until it is emptied. Call it while `hasRest`.
+    /// While `hasRest`. The batch keeps the item until it is emptied.
     @inline(__always) mutating func takeNext() -> Borrowed<Item> where Item: AnyObject {
         let item = Borrowed(items[next], keptBy: .batch)
         next += 1
@@ -113,8 +105,8 @@ struct PassBatch<Item> {
     /// The item that was reached last; nil if none was.
     var reached: Item? { next > 0 && next <= items.count ? items[next - 1] : nil }
 
-    /// Takes out an item, in order to empty the batch; nil when it is empty. The caller releases the item, because the last reference to what
-    /// it holds may be here, and a deinit of the user's may run the loop.
+    /// Empties the batch, item by item. The caller releases the item: this may be the last reference to it, and a deinit of the user's may run the
+    /// loop.
     @inline(__always) mutating func popLast() -> Item? {
         let item = items.popLast()
         if item == nil { next = 0 }

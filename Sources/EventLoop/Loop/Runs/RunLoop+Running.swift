@@ -22,45 +22,39 @@ extension RunLoop {
     /// Runs in `mode` for `timeout` from now; zero or less makes one pass that does not sleep. Otherwise as `run(mode:until:)`.
     @available(*, noasync, message: "a run blocks its thread; run the loop on a RunLoopThread or the main thread; tasks call performAsync")
     public func run(mode: Mode = .default, for timeout: Duration, returnAfterSourceHandled: Bool = false) -> RunResult { /* DOES CALLOUT */
-        guard let begun = beginRun(mode, "run(mode:for:)") else { return .finished }
-        let limit = limit(after: timeout)
-        return begun.pushed.use {
-            $0.owned.sleepsAfterBlocks = false
-            return run($0, mode, limit, returnAfterSourceHandled, begun.outer)
-        }
+        run(mode, limit: limit(after: timeout), returnsAfterSource: returnAfterSourceHandled)
     }
 
-    /// The run of CFRunLoop `sleepsAfterBlocks` (rule 6.11).
-    package func run(_ name: Mode, limit: Int64, returnsAfterSource: Bool, sleepsAfterBlocks: Bool = false) -> RunResult
+    /// Reads `limit` when the run has begun. The run of CFRunLoop `sleepsAfterBlocks` (rule 6.11).
+    @inline(__always)
+    package func run(_ name: Mode, limit: @autoclosure () -> Int64, returnsAfterSource: Bool, sleepsAfterBlocks: Bool = false) -> RunResult
     { /* DOES CALLOUT */
-        guard let begun = beginRun(name, "run") else { return .finished }
+        guard let begun = beginRun(name) else { return .finished }
         return begun.pushed.use {
             $0.owned.sleepsAfterBlocks = sleepsAfterBlocks
-            return run($0, name, limit, returnsAfterSource, begun.outer)
+            return run($0, name, limit(), returnsAfterSource, begun.outer)
         }
     }
 
-    /// The limit of a run that has just begun.
     private func limit(after timeout: Duration) -> Int64 {
         let nanoseconds = timeout.saturatedNanoseconds
         if nanoseconds <= 0 { return .min }
         return nanoseconds == .max ? .max : now().nanoseconds.addingSaturated(nanoseconds)
     }
 
-    /// How many runs of a loop may be in progress, one inside another: each may be in a call of the same source, and a source counts its calls
-    /// in 16 bits.
+    /// How many runs of a loop may be in progress: each may be in a call of the same source, and a source counts its calls in 16 bits.
     static let deepestRun = Int(UInt16.max)
 
     /// Pushes the frame of a run; nil if the loop has ended. From here on the run takes stops, so this comes before all that the run prepares: a
     /// stop that comes earlier finds no run, and is forgotten.
-    @inline(__always) private func beginRun(_ name: Mode, _ call: StaticString) -> (pushed: Borrowed<RunFrame>, outer: SuspendedRun)? {
-        preconditionOnLoop(call)
+    @inline(__always) private func beginRun(_ name: Mode) -> (pushed: Borrowed<RunFrame>, outer: SuspendedRun)? {
+        preconditionOnLoop("run")
         if runsAreUnusual.load(ordering: .relaxed), !prepareUnusualRun(name) { return nil }
         let depth = runs.depth
         if depth == 0 { return (runs.pushOutermost(), (wasWoken: false, isInWait: false)) }
         precondition(
             depth < Self.deepestRun,
-            "\(call) was called inside \(Self.deepestRun) runs of the same loop: a handler that runs its loop must return before so many are nested"
+            "run was called inside \(Self.deepestRun) runs of the same loop: a handler that runs its loop must return before so many are nested"
         )
         let outer = suspendOuterRun()
         return (runs.pushNested(in: depth), outer)
@@ -135,12 +129,12 @@ extension RunLoop {
         common.population > 0 || !owned.jobs.batch.isEmpty || !common.performing.isEmpty || servesMainQueue
     }
 
-    /// What the run around a nested one gets back at its end. `wasWoken`: it has been woken and has not noticed yet; that wake-up is not the nested
-    /// run's to drop. `isInWait`: it is asleep, and the nested run begins in a callback of a C library, inside the wait.
+    /// What the run around a nested one gets back at its end. `wasWoken`: a wake-up that it has not noticed yet, and that the nested run must not
+    /// drop. `isInWait`: it is asleep, and the nested run begins in a callback of a C library, inside the wait.
     private typealias SuspendedRun = (wasWoken: Bool, isInWait: Bool)
 
-    /// A nested run begins. Items that the run around it has taken and not reached go back to the queues, so that the new run finds them. The
-    /// runs further out have given theirs back when that one began.
+    /// Items that the run around the nested one has taken and not reached go back to the queues, so that the new run finds them. The runs further out
+    /// have given theirs back when that one began.
     private func suspendOuterRun() -> SuspendedRun {
         runs.innermostFrame.use { returnUnserved(of: $0) }
         if waker.untaken.contains(.wake) { owned.pending.formUnion(.wake) }
@@ -172,6 +166,13 @@ extension RunLoop {
         owned.pending.subtract(.wake)
         if isObserved { beginObservedPass(mode) }
         carryOutPendingEnds()
+    }
+
+    @inline(never) func callPassEndListeners() { /* DOES CALLOUT */
+        owned.pending.subtract(.passEnd)
+        // One at a time, so that a nested run calls those that are left. Ends: a listener asks again only when a task has written again, and no
+        // task runs here.
+        while !owned.passEnds.isEmpty { owned.passEnds.popFirst().passWillEnd() }
     }
 
     /// Whether nothing in `mode` could ever happen. Observers never count.

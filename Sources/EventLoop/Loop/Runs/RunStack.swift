@@ -2,9 +2,8 @@
 
 import Synchronization
 
-/// The stack of runs in progress. The owner pushes and pops. Other threads and signal handlers read its depth and mode, and stop the innermost run:
-/// they touch atomics only. The frames live as long as the loop, so a frame that was innermost a moment ago can be asked whether it still is in
-/// progress.
+/// The owner pushes and pops. Other threads and signal handlers read the depth and the mode, and stop the innermost run: they touch atomics only. The
+/// frames live as long as the loop, so a frame that was innermost a moment ago can be asked whether it still is in progress.
 struct RunStack: ~Copyable, Sendable {
     private let outermost = RunFrame(outer: nil)
     /// The address of the innermost run's frame; zero outside any run.
@@ -40,8 +39,7 @@ struct RunStack: ~Copyable, Sendable {
     borrowing func requestStop(sticky: Bool) -> Bool {
         while true {  // ends: each iteration means that the run which was innermost has ended meanwhile
             if let pointer = UnsafeRawPointer(bitPattern: innermost.load(ordering: .sequentiallyConsistent)) {
-                let isDelivered = Borrowed<RunFrame>(at: pointer, keptBy: .loop).use { $0.requestStop(sticky: sticky) }
-                if isDelivered { return true }
+                if Borrowed<RunFrame>(at: pointer, keptBy: .loop).use({ $0.requestStop(sticky: sticky) }) { return true }
                 continue
             }
             if !sticky { return false }
@@ -58,8 +56,7 @@ struct RunStack: ~Copyable, Sendable {
 
     // MARK: The owner
     @inline(__always) borrowing func pushOutermost() -> Borrowed<RunFrame> {
-        // First, so that a thread that finds the frame innermost finds it running.
-        outermost.begin(inMode: -1)
+        outermost.begin(inMode: -1)  // first, so that a thread that finds the frame innermost finds it running
         let frame = Borrowed(outermost, keptBy: .loop)
         // `requestStop` leaves a stop for the next run and then looks here; the run looks for a stop after this store.
         innermost.store(UInt(bitPattern: frame.address), ordering: .sequentiallyConsistent)
@@ -70,8 +67,7 @@ struct RunStack: ~Copyable, Sendable {
     /// Begins a run inside the innermost one, which has the depth `depth`.
     @inline(__always) borrowing func pushNested(in depth: Int) -> Borrowed<RunFrame> {
         let frame = innermostFrame.use { $0.inner() }
-        // The current mode is that of the outer run until this one has its own.
-        let outerMode = modeIndex
+        let outerMode = modeIndex  // the current mode until this run has its own
         frame.use { $0.begin(inMode: outerMode) }
         innermost.store(UInt(bitPattern: frame.address), ordering: .releasing)
         depthWord.store(depth + 1, ordering: .releasing)
@@ -85,7 +81,7 @@ struct RunStack: ~Copyable, Sendable {
         return frame.end()
     }
 
-    /// Ends the innermost run, and returns its frame: the thread ends inside it. Nil outside any run.
+    /// The thread ends inside the innermost run. Nil outside any run.
     borrowing func abandonInnermost() -> RunFrame? {
         if depth == 0 { return nil }
         let frame = innermostFrame.object

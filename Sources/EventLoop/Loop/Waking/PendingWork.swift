@@ -5,14 +5,11 @@ import Synchronization
 /// What the owner has to check. Any thread sets a bit, after the fact that the bit stands for; the owner takes it before it checks.
 struct Attention: OptionSet {
     let rawValue: UInt32
-    static let changes = Attention(rawValue: 1 << 0)
-    static let signals = Attention(rawValue: 1 << 1)
-    static let blocks = Attention(rawValue: 1 << 2)
-    static let performs = Attention(rawValue: 1 << 3)
+    static let changes = Attention(rawValue: 1 << 0), signals = Attention(rawValue: 1 << 1)
+    static let blocks = Attention(rawValue: 1 << 2), performs = Attention(rawValue: 1 << 3)
     /// `wakeUp()`, a stop, a mode that may be empty now, manual time that moved: nothing to look up, but the loop must not sleep on.
     static let wake = Attention(rawValue: 1 << 4)
-    static let finishing = Attention(rawValue: 1 << 5)
-    static let jobs = Attention(rawValue: 1 << 6)
+    static let finishing = Attention(rawValue: 1 << 5), jobs = Attention(rawValue: 1 << 6)
     /// A run of another mode has begun or ended: the queues may hold work for the present one.
     static let recheckQueues = Attention(rawValue: 1 << 7)
     /// A port has messages that it had not before.
