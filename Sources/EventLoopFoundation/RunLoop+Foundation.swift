@@ -82,12 +82,7 @@ extension RunLoop {
 
     private func runOnce(_ mode: Mode, until deadline: Instant) -> Bool { /* DOES CALLOUT */
         // First, because it checks the thread.
-        let isFinished = isFinished(mode)
-        if isOver { return false }
-        if isFinished {
-            noteFinishedRun(mode)
-            return false
-        }
+        if isFinished(mode, reports: !isOver) || isOver { return false }
         _ = run(mode: mode, until: deadline, returnAfterSourceHandled: true)
         return true
     }

@@ -16,12 +16,14 @@ extension RunLoop {
     /// a caller that runs it in a loop must check this.
     package var isOver: Bool { hasEnded.load(ordering: .acquiring) || runs.isTerminating }
 
-    /// Whether a run of `name` would be `.finished` without a pass. Owning thread only; asks nobody and calls nobody.
-    package func isFinished(_ name: Mode) -> Bool {
+    /// Whether a run of `name` would be `.finished` without a pass; `reports` likely mistakes, as that run would. Owning thread only; asks nobody.
+    package func isFinished(_ name: Mode, reports: Bool = false) -> Bool { /* DOES CALLOUT, if `reports` */
         preconditionOnLoop("a Foundation form of run")
-        if name == .common || hasEnded.load(ordering: .relaxed) { return true }
-        guard let mode = modeToRun(name)?.object else { return true }
-        return isEmpty(mode)
+        if hasEnded.load(ordering: .relaxed) { return true }
+        let mode = modeToRun(name)?.object
+        if let mode, !isEmpty(mode) { return false }
+        if reports { finishWithoutPass(name, mode) }
+        return true
     }
 
     /// Has `listener` called once: when the pass in progress ends, also by the thread's end, or before it sleeps. False, and nobody is called, when

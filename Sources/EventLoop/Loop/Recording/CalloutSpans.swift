@@ -9,9 +9,7 @@ package struct CalloutItem {
 }
 
 extension RunLoop.Source {
-    func callout(_ kind: RunLoop.Recording.Kind, flow: UInt64 = 0) -> CalloutItem {
-        CalloutItem(kind: kind, site: site, label: label, flow: flow)
-    }
+    func callout(_ kind: RunLoop.Recording.Kind, flow: UInt64 = 0) -> CalloutItem { .init(kind: kind, site: site, label: label, flow: flow) }
 }
 
 extension RunLoop.Timer {
@@ -20,7 +18,6 @@ extension RunLoop.Timer {
 }
 
 extension RunLoop {
-    /// Whether somebody observes the callouts of this loop. Owning thread only.
     @inline(__always) var isObserved: Bool { owned.pending.contains(.observed) }
 
     /// The wishes of observers have changed.
@@ -39,7 +36,6 @@ extension RunLoop {
         }
         // A thread that is about to sleep does not begin to work here. If it stays awake, its next callout or pass opens the runs.
         if runs.depth == 0 || owned.hosting.isBetweenSteps || !waker.isWorking { return }
-        // The runs in progress and the innermost pass get spans.
         if isWanted { openRuns() }
         observation.beginWorking()
     }
@@ -51,11 +47,9 @@ extension RunLoop {
         runs.forEachFrame { frame in
             depth += 1
             // Not a key path: the runtime builds its type at the first use, which a child must not do.
-            guard let modeIndex = frame.owned.modeReference?.use({ $0.index }) else { return }
-            if depth > observation.runsOpen {
-                if depth == 1 { observation.beginWorking() }
-                _ = observation.spans.push(SpanMark(.run, depth: depth, modeIndex: modeIndex), at: ticks)
-            }
+            guard let modeIndex = frame.owned.modeReference?.use({ $0.index }), depth > observation.runsOpen else { return }
+            if depth == 1 { observation.beginWorking() }
+            _ = observation.spans.push(SpanMark(.run, depth: depth, modeIndex: modeIndex), at: ticks)
         }
     }
 
@@ -72,14 +66,13 @@ extension RunLoop {
         if runs.depth == 0 && owned.hosting.pass == nil { reference.use { $0.endWorking() } }
     }
 
-    /// A host drives the loop, and the owner works for it, or does not any more. A host that reports its passes works until their end.
+    /// The owner works for a host, or does not any more. A host that reports its passes works until their end.
     func observeHost(isWorking: Bool) {
         guard let reference = owned.observation else { return }
         if !isWorking && runs.depth == 0 && owned.hosting.pass != nil { return }
         reference.use { if isWorking { $0.beginWorking() } else { $0.endWorking() } }
     }
 
-    /// Step 7 of a loop that is observed.
     @inline(never) func sleepObserved(_ frame: RunFrame, _ mode: ModeState, until latest: Int64) -> Ready {
         let reference = owned.observation!  // the loop is observed
         let (waits, wakeUps, waited) = (counters.waits.current, counters.wakeUps.current, counters.ticksWaiting.current)
@@ -100,7 +93,7 @@ extension RunLoop {
         return ready
     }
 
-    /// Before a call: opens a span if somebody observes the loop. For a loop that nobody observes, a callout costs two tests of a bit.
+    /// Before a call. For a loop that nobody observes, a callout costs two tests of a bit.
     @inline(__always) func openSpan(_ mode: ModeState, _ item: @autoclosure () -> CalloutItem) -> OpenCalloutSpan? {
         isObserved ? openCallout(item(), mode) : nil
     }
@@ -121,17 +114,14 @@ extension RunLoop {
         if reference.use({ $0.runsOpen }) < mark.depth { openRuns() }
         return reference.use { observation -> OpenCalloutSpan? in
             let level = observation.spans.depth
-            // The last batch of a thread is performed outside any run.
-            if level == 0 { observation.beginWorking() }
-            // Too many may be open.
-            guard observation.spans.push(mark, label: item.label, at: TickClock.ticks) else { return nil }
-            return OpenCalloutSpan(level: level, adoption: owned.observationCount)
+            if level == 0 { observation.beginWorking() }  // the last batch of a thread is performed outside any run
+            let isOpen = observation.spans.push(mark, label: item.label, at: TickClock.ticks)
+            return isOpen ? OpenCalloutSpan(level: level, adoption: owned.observationCount) : nil
         }
     }
 
     @inline(never) func closeCallout(_ span: OpenCalloutSpan, isCalled: Bool) {
-        // The callout may have ended the observation and begun another one.
-        if span.adoption != owned.observationCount { return }
+        if span.adoption != owned.observationCount { return }  // the callout may have ended the observation and begun another one
         owned.observation?.use {
             if $0.spans.depth != span.level &+ 1 { return }
             if isCalled { $0.close(at: TickClock.ticks) } else { $0.spans.pop() }
@@ -148,14 +138,12 @@ extension RunLoop: GuestObserver {
     func willCallGuests(isWaiting: Bool) -> OpenCalloutSpan? {
         let modeIndex = runs.modeIndex
         guard modeIndex >= 0, let span = openCallout(CalloutItem(kind: .hostedLibrary), modeTable[modeIndex]) else { return nil }
-        // If libevent may wait, nobody can tell when the wait is over.
-        if !isWaiting { observeHost(isWorking: true) }
+        if !isWaiting { observeHost(isWorking: true) }  // if libevent may wait, nobody can tell when the wait is over
         return span
     }
 
     func didCallGuests(_ span: OpenCalloutSpan, mayHaveWaited: Bool, wereCalled: Bool) {
-        // A run inside the callback may have ended the observation.
-        if span.adoption != owned.observationCount { return }
+        if span.adoption != owned.observationCount { return }  // a run inside the callback may have ended the observation
         if !mayHaveWaited && waker.isSleeping { observeHost(isWorking: false) }
         closeCallout(span, isCalled: wereCalled)
     }

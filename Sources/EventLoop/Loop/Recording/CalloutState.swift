@@ -7,12 +7,12 @@ extension RunLoop {
         case asleep
         /// Inside a run, between two callouts, or the owner does not publish its callouts yet.
         case working
-        /// In a callout; if several are nested, in this one, the innermost. It last went on at `resumedTicks`: at its beginning, or at the end of the
-        /// last run nested in it. `serial` changes with each callout, and with each return from a nested run.
+        /// In this callout, the innermost. It last went on at `resumedTicks`: at its beginning, or at the end of the last run nested in it. `serial`
+        /// changes with each callout, and with each return from a nested run.
         case inCallout(CalloutItem, resumedTicks: UInt64, serial: UInt64)
     }
 
-    /// What the owner does. Any thread; no lock. O(1).
+    /// Any thread; no lock. O(1).
     package func calloutState() -> CalloutState {
         guard let observation = observation.load(), observation.isWatchAdopted.load(ordering: .acquiring) else {
             return runs.depth == 0 || waker.isSleeping ? .asleep : .working
@@ -25,14 +25,14 @@ extension RunLoop {
 
     /// Whether the owner publishes its callouts. Any thread.
     var hasAdoptedObservation: Bool { observation.load()?.isWatchAdopted.load(ordering: .acquiring) ?? false }
-    /// Whether a working loop may be in a callout that began before the loop published its callouts. The pass of that callout is not
-    /// published either, also not when a run nested in the callout has begun to publish. If the loop makes another pass, the callout is over.
+    /// Whether a working loop may be in a callout that began before the loop published its callouts. The pass of that callout is not published
+    /// either, even if a run nested in it has begun to publish. If the loop makes another pass, the callout is over.
     package var isInUnpublishedCallout: Bool { !hasAdoptedObservation || observation.load()?.spans.innermost()?.mark.kind == .run }
     /// Has the owner wake the watchdogs' thread when it next begins to work: after a sleep, or with its next run. Any thread. Look at
     /// `calloutState()` afterwards: the owner may have begun before.
     package func requestAlarm() { observationForWishes().alarm.store(true, ordering: .sequentiallyConsistent) }
 
-    /// Has the owner publish its callouts for a watchdog, from its next pass on; wakes it. Any thread.
+    /// Has the owner publish its callouts for one more watchdog, from its next pass on; wakes it. Any thread.
     package func beginObservingCallouts() {
         observationForWishes().wishes.withLock { $0.watchdogs += 1 }
         notifyOfObservers()
@@ -48,15 +48,13 @@ extension RunLoop {
 
     /// The owner looks who observes it, before it sleeps again.
     func notifyOfObservers() {
-        // Its next run looks before it calls out.
-        runsAreUnusual.store(true, ordering: .sequentiallyConsistent)
+        runsAreUnusual.store(true, ordering: .sequentiallyConsistent)  // its next run looks before it calls out
         notify([.observers, .wake])
     }
 }
 
 extension CalloutItem {
-    /// What a loop calls that does not publish its callouts yet: the item that says of itself that it is being called. A block, a perform, a
-    /// job and a callback of a C library do not say so; then it is a pass.
+    /// What a loop calls that does not publish its callouts yet: the item that knows that it is being called; else, as for a block, the pass.
     package init(unpublishedOf loop: RunLoop) {
         self = loop.shared.withLock { shared in
             if let timer = shared.timers.filter({ $0.isFiring }).last { return timer.callout }

@@ -1,17 +1,13 @@
-// The newest events of a recording, in memory that was allocated when it began.
 // Lifecycle of a ring: made by `startRecording`; held by the loop's `Observation`, by the owner until it notices the end of the recording, and by
 // the thread that takes the recording.
 
 import Synchronization
 
-/// Three rings that one thread writes and any thread reads: spans, labels, and posts. The owner counts an entry as begun before it writes it, and as
-/// written afterwards. A reader copies what is written, then looks how far the owner has begun, and drops what may have been written over meanwhile.
+/// The newest spans, labels and posts: three rings that one thread writes and any thread reads. The owner counts an entry as begun before it writes
+/// it, and as written afterwards. A reader copies what is written, then looks how far the owner has begun, and drops what may have been written over.
 final class EventRing: @unchecked Sendable {
     // SAFETY: every word of the rings is atomic, and the owner alone writes; `seenLabels` is accessed on the owning thread only.
-
-    private let spans: WordRing
-    private let labels: WordRing
-    private let posts: WordRing
+    private let spans: WordRing, labels: WordRing, posts: WordRing
     /// Where labels were written lately, by a hash of their text.
     @exclusivity(unchecked) private var seenLabels = [(hash: UInt64, position: UInt64)](repeating: (0, 0), count: 64)
     let start = TickClock.Reading.now
@@ -23,7 +19,6 @@ final class EventRing: @unchecked Sendable {
     }
 
     // MARK: The owner
-    /// Records a span that is over.
     @inline(__always) func record(_ span: OpenSpans.Entry, until end: UInt64) {
         let start = span.startTicks
         let label = span.hasLabel ? position(of: span.label) : 0
@@ -55,7 +50,7 @@ final class EventRing: @unchecked Sendable {
         spans.end()
     }
 
-    /// The position of a label in the ring of labels, plus one. A label that is there still is not written again.
+    /// The position of a label in its ring, plus one. A label that is there still is not written again.
     @inline(never) private func position(of label: UnsafeMutablePointer<Atomic<UInt64>>) -> UInt64 {
         let count = LabelWords.used(label[0].load(ordering: .relaxed))
         var hash: UInt64 = 0
@@ -79,11 +74,9 @@ final class EventRing: @unchecked Sendable {
     }
 
     // MARK: Any thread
-    /// One event as it is in the ring.
     struct Entry {
         let mark: SpanMark
-        let start: UInt64
-        let duration: UInt64
+        let start: UInt64, duration: UInt64
         fileprivate(set) var label: String?
     }
 
@@ -118,7 +111,6 @@ final class EventRing: @unchecked Sendable {
 /// Entries of some words each; the newest are kept.
 private struct WordRing: ~Copyable, @unchecked Sendable {
     // SAFETY: as `EventRing`.
-
     typealias Words = UnsafeMutablePointer<Atomic<UInt64>>
     let entries: Int
     private let width: Int
@@ -130,8 +122,7 @@ private struct WordRing: ~Copyable, @unchecked Sendable {
     init(entries: Int, words width: Int) {
         (self.entries, self.width) = (entries, width)
         words = .allocate(capacity: entries * width)
-        // Touches every page, so that the owner takes no page faults.
-        for index in 0..<entries * width { (words + index).initialize(to: Atomic(0)) }
+        for index in 0..<entries * width { (words + index).initialize(to: Atomic(0)) }  // so that the owner takes no page faults
     }
 
     deinit { words.deallocate() }

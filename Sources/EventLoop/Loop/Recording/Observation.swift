@@ -9,8 +9,7 @@ final class Observation: @unchecked Sendable {
 
     struct Wishes: Sendable {
         var watchdogs = 0
-        /// From then on, until the loop ends.
-        var wantsSlowest = false
+        var wantsSlowest = false  // from then on, until the loop ends
         var ring: EventRing?
     }
 
@@ -37,10 +36,7 @@ final class Observation: @unchecked Sendable {
         var lastEnd: UInt64 = 0
     }
 
-    deinit {
-        // The loop is gone, and its recording with it.
-        if wishes.withLock({ $0.ring != nil }) { cplatform_count_recordings(-1) }
-    }
+    deinit { if wishes.withLock({ $0.ring != nil }) { cplatform_count_recordings(-1) } }
 
     /// Exchanges the ring. The old one is released by the caller, outside the lock. Any thread.
     func setRing(_ ring: EventRing?) -> EventRing? {
@@ -95,7 +91,6 @@ final class Observation: @unchecked Sendable {
         _ = spans.push(mark, at: TickClock.ticks)
     }
 
-    /// Closes a pass, if it is in progress.
     func endPass(_ mark: SpanMark) { if spans.depth > 0 && spans.top.mark == mark.word { close(at: TickClock.ticks) } }
 
     @inline(__always) func recordSleep(_ mark: SpanMark, from start: UInt64, until end: UInt64) {

@@ -1,13 +1,9 @@
-// The open spans of a loop: what its thread is doing now.
-// Lifecycle of the storage: allocated with the stack, freed with it.
-
 import Synchronization
 
 /// What a span is about, beside its times.
 struct SpanMark {
     let kind: RunLoop.Recording.Kind
-    let depth: Int
-    let modeIndex: Int
+    let depth: Int, modeIndex: Int
     /// The word of a `CreationSite`; zero where there is no item.
     let site: UInt64
     /// What the callout delivers; see `FlowKey`.
@@ -31,8 +27,8 @@ struct SpanMark {
     @inline(__always) static func depth(of word: UInt64) -> Int { Int(word >> 8 & 0xFF_FFFF) }
 }
 
-/// The spans in progress, outermost first. The owner pushes and pops without a lock, an allocation or a system call. Other threads read an entry, and
-/// know by its serial number whether it changed meanwhile.
+/// The spans in progress, outermost first: what the loop's thread is doing. The owner pushes and pops without a lock, an allocation or a system call.
+/// Other threads read an entry, and know by its serial number whether it changed meanwhile. Lifecycle: the storage is freed with the stack.
 struct OpenSpans: ~Copyable, @unchecked Sendable {
     // SAFETY: every word is atomic. The owner alone writes; a reader checks the serial number before and after.
 
@@ -60,7 +56,7 @@ struct OpenSpans: ~Copyable, @unchecked Sendable {
     // MARK: The owner
     @inline(__always) var depth: Int { depthWord.load(ordering: .relaxed) }
 
-    /// Opens a span. False if there are too many.
+    /// False if there are too many.
     @inline(__always) borrowing func push(_ mark: SpanMark, label: String? = nil, at ticks: UInt64) -> Bool {
         let depth = depth
         if depth == Self.capacity { return false }
@@ -123,9 +119,7 @@ struct OpenSpans: ~Copyable, @unchecked Sendable {
     struct Span {
         let mark: SpanMark
         let label: String?
-        let startTicks: UInt64
-        let resumedTicks: UInt64
-        let serial: UInt64
+        let startTicks: UInt64, resumedTicks: UInt64, serial: UInt64
     }
 
     /// The spans in progress, outermost first. One that changed while it was read is left out, with all that it encloses.

@@ -1,7 +1,6 @@
 import Synchronization
 
-/// Counts runs that returned `.finished` at once, one after another. Owned by the loop's thread. A pass in between ends the series. The loop counts
-/// its passes anyway, so a run that does something costs nothing more.
+/// Counts runs that returned `.finished` at once, one after another. A pass in between ends the series; the loop counts its passes anyway.
 struct FinishedRuns {
     /// So many in a row, in less than a second, are a mistake.
     static let limit = 1_000
@@ -21,7 +20,7 @@ struct FinishedRuns {
 }
 
 extension RunLoop {
-    /// The result of a run that makes no pass because its mode is empty, or is none. Called on the loop's thread; reports likely mistakes.
+    /// The result of a run that makes no pass because its mode is empty, or is none. On the loop's thread; reports likely mistakes.
     @inline(never)
     @discardableResult
     func finishWithoutPass(_ name: Mode, _ mode: ModeState?) -> RunResult { /* DOES CALLOUT */
@@ -49,10 +48,5 @@ extension RunLoop {
         guard let mode else { return true }
         guard mode.index == 0, counters.passes.current == 0 else { return false }
         return shared.withLock { _ in mode.locked.timerSlots.wasNeverUsed && mode.locked.observers.isEmpty }
-    }
-
-    /// For a module whose runs do not begin if the mode is empty.
-    package func noteFinishedRun(_ name: Mode) { /* DOES CALLOUT */
-        if !hasEnded.load(ordering: .relaxed) { finishWithoutPass(name, modeToRun(name)?.object) }
     }
 }
