@@ -5,12 +5,12 @@ internal import EventLoopLibC
 ///
 /// Releasing the object does not end the thread. Thread-safe.
 public final class RunLoopThread: Sendable {
-    /// For `debugDescription`, warnings, and the name of the thread in the system, which is cut if it is too long there.
+    /// For `debugDescription`, warnings, and the system, which cuts it if it is too long.
     public let name: String
     /// The thread's loop, which is ready when `init` returns.
     public let runLoop: RunLoop
     private let life: ThreadLife
-    /// For how long a stopped thread waits for its holds if the caller does not say.
+    /// How long a stopped thread waits for its holds if the caller does not say.
     public static let defaultDrainLimit: Duration = .seconds(30)
 
     /// Starts the thread, and returns when its loop is ready.
@@ -67,23 +67,21 @@ public final class RunLoopThread: Sendable {
     /// No-op if called before. Thread-safe. (`runLoop.stop()` only ends a run; then the thread runs its loop again.)
     public func stop() { runLoop.requestEnd() }
 
-    /// As `stop()`, but waits for holds no longer than `limit`, in the loop's time; zero or less: for none. Called again while the thread drains, it
-    /// shortens the wait, and never lengthens it. Thread-safe.
+    /// As `stop()`, but waits for holds no longer than `limit`, in the loop's time; zero or less: for none. While the thread drains, it can shorten
+    /// the wait. Thread-safe.
     public func stop(drainingFor limit: Duration) {
-        // The thread itself shortens the limit, so that several calls leave the shortest. Refused if there is nothing to drain any more.
+        // By the thread itself, so that several calls leave the shortest limit. Refused if there is nothing to drain any more.
         let shorten: @Sendable () -> Void = { [life] in life.shortenDraining(to: limit) }
         _ = runLoop.enqueueClosure(.perform, RunLoop.Mode.onlyCommon, shorten, CreationSite(#fileID, #line))
         stop()
     }
 
     var threadEnd: ThreadEnd { life.ended }
-}
 
-extension RunLoopThread {
     /// Blocks until the thread has ended. Returns false if `timeout` (real time) passes first. On the thread itself, it is a precondition failure.
     ///
-    /// Async code has a form that suspends, and the compiler prefers that in async functions. In the top-level code of `main.swift` it takes this
-    /// one, even behind `await`, so it must be allowed there; it warns then, and the main thread waits.
+    /// The compiler prefers the form that suspends in async functions. In the top-level code of `main.swift` it takes this one, even behind `await`,
+    /// so it must be allowed there; it warns then, and the main thread waits.
     @discardableResult
     public func join(timeout: Duration? = nil) -> Bool {
         precondition(!runLoop.isCurrent, "a run loop thread cannot join itself; call join from another thread, or stop() to end this one")
@@ -99,14 +97,13 @@ extension RunLoopThread {
     }
 }
 
-/// What is left to do on a thread that is stopping. It stays on the thread, and with it the context of the closures.
+/// What is left to do on a stopping thread. It stays there, and with it the context of the closures.
 private struct ThreadStages {
     var drain: ((RunLoop) -> Void)?
     var teardown: ((RunLoop) -> Void)?
 }
 
-/// State that the thread and its handle share. Lifecycle: retained by the handle, and by the thread from start to end. The thread is detached.
-/// `ended` is its last visible action.
+/// State that the detached thread and its handle share: both retain it. `ended` is the thread's last visible action.
 private final class ThreadLife: Sendable {
     let name: String
     let started = Latch()
@@ -133,10 +130,9 @@ private final class ThreadLife: Sendable {
         throw RunLoop.SourceError.system(operation: "starting a thread" + stack, errno: code)
     }
 
-    /// The last visible action of the thread, also if it ends inside a handler.
+    /// Also if the thread ends inside a handler.
     private func end() {
-        // It may have ended in its setup.
-        if !started.wait(until: .distantPast) { begin(.failure(RunLoopEnded())) }
+        if !started.wait(until: .distantPast) { begin(.failure(RunLoopEnded())) }  // it may have ended in its setup
         ended.come()
     }
 
@@ -180,8 +176,7 @@ private final class ThreadLife: Sendable {
             loop.releaseHold()
         }
         loop.waitForHolds()
-        // Usually there is none.
-        if loop.acceptsWork { waitForHolds(loop) }
+        if loop.acceptsWork { waitForHolds(loop) }  // usually there is none
         return true
     }
 

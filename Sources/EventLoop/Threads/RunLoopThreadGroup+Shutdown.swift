@@ -38,8 +38,8 @@ extension RunLoopThreadGroup {
     // MARK: For tasks
     /// Stops every thread, and suspends the task until all have ended. Reports stuck threads as the form that blocks does.
     ///
-    /// If the task is cancelled, returns false at once. The threads have been stopped by then, even if the task was cancelled before the call, and
-    /// end on their own. The task may be on a member thread's loop; it resumes on the thread for ended loops.
+    /// If the task is cancelled, also before the call, returns false at once; the threads have been stopped by then, and end on their own. The task
+    /// may be on a member thread's loop; it resumes on the thread for ended loops.
     @discardableResult
     public func shutdown() async -> Bool { await shutdown(reportingEvery: Self.reportInterval, writeToStandardError) }
 

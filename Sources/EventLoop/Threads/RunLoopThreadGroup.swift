@@ -44,8 +44,5 @@ public final class RunLoopThreadGroup: Sendable {
     public var runLoops: [RunLoop] { threads.map(\.runLoop) }
 
     /// The next loop, round robin.
-    public func next() -> RunLoop {
-        let turn = turn.add(1, ordering: .relaxed).oldValue
-        return threads[Int(turn % UInt64(threads.count))].runLoop
-    }
+    public func next() -> RunLoop { threads[Int(turn.add(1, ordering: .relaxed).oldValue % UInt64(threads.count))].runLoop }
 }

@@ -1,4 +1,4 @@
-/// Comes once. Threads wait for it on a latch, and tasks are resumed. Thread-safe.
+/// Comes once. Thread-safe.
 final class ThreadEnd: Sendable {
     private let latch = Latch()
     /// The tasks that wait; nil when it has come.
@@ -10,12 +10,12 @@ final class ThreadEnd: Sendable {
         latch.open()
     }
 
-    /// Blocks until the thread has ended. Returns false if `deadline` (real time) passes first.
+    /// Returns false if `deadline` (real time) passes first.
     func wait(until deadline: RunLoop.Instant?) -> Bool { latch.wait(until: deadline) }
-    /// How many tasks wait. For tests.
+    /// For tests.
     var waitingTasks: Int { tasks.withLock { $0?.count ?? 0 } }
 
-    /// Suspends the task until the thread has ended. Returns false if `deadline` (real time) passes or the task is cancelled first.
+    /// Returns false if `deadline` (real time) passes or the task is cancelled first.
     func suspend(until deadline: RunLoop.Instant?) async -> Bool {
         // Before the lock: see `Latch`.
         if latch.wait(until: .distantPast) { return true }

@@ -1,5 +1,3 @@
-// A loop that another loop drives. Hosting.swift has what happens between two steps.
-
 import Synchronization
 
 extension RunLoop {
@@ -35,11 +33,9 @@ extension RunLoop {
 
         /// One pass that does not sleep, as `run(mode:for: .zero)`. Afterwards the loop counts as asleep, and `descriptor` says when to call again.
         ///
-        /// `.stopped` without a pass if the loop's `RunLoopThread` was stopped. `descriptor` may stay readable then, so the host must end: the thread
-        /// waits for it.
-        ///
-        /// May be called from a handler of the loop. If a handler runs the host's loop itself (a modal dialog), it calls `step()` first: from then on
-        /// `descriptor` is right inside the handler, too.
+        /// `.stopped` without a pass if the loop's `RunLoopThread` was stopped; `descriptor` may stay readable, so the host must end: the thread
+        /// waits for it. May be called from a handler of the loop. If a handler runs the host's loop itself (a modal dialog), it calls `step()`
+        /// first: from then on `descriptor` is right inside the handler, too.
         @discardableResult
         public func step() -> RunResult { /* DOES CALLOUT */
             if loop.hasEnded.load(ordering: .acquiring) { return .finished }
@@ -49,18 +45,15 @@ extension RunLoop {
             return loop.step(hosted)
         }
 
-        /// When `step()` will have something to do by itself (our timers and libevent's timeouts), for hosts that prefer a timeout to a readable
-        /// descriptor; nil for never.
-        ///
-        /// In the loop's own time. Beside C libraries, linear in the number of their events.
+        /// When `step()` will have something to do by itself (our timers and libevent's timeouts), in the loop's own time; nil for never. For hosts
+        /// that prefer a timeout to a readable descriptor. Beside C libraries, linear in the number of their events.
         public var nextDeadline: Instant? {
             if hosted.isOver || loop.hasEnded.load(ordering: .acquiring) { return nil }
             loop.preconditionOnLoop("HostedLoop.nextDeadline")
             return loop.nextDeadline(of: hosted)
         }
 
-        /// The loop is its thread's again, and may be run. Closes `descriptor`, so the host must have stopped watching it. A second call does
-        /// nothing.
+        /// The loop is its thread's again, and may be run. Closes `descriptor`, so the host must have stopped watching it. Idempotent.
         public func invalidate() {
             if hosted.isOver || !loop.isOurs { return hosted.closeSet() }
             loop.preconditionOnLoop("HostedLoop.invalidate")
@@ -74,17 +67,14 @@ extension RunLoop.HostedLoop {
     /// Whether somebody observes the loop's callouts, so that the host should report its passes. On the owning thread; changes in `step()`.
     package var isObserved: Bool { !hosted.isOver && loop.isObserved }
 
-    /// The host has slept, and begins to work. On the owning thread, outside `step()`. Does nothing if nobody observes the loop.
+    /// The host has slept, and begins to work. On the owning thread, outside `step()`. No-op if nobody observes the loop.
     package func hostBeginsPass(label: String) {
         if !isObserved || loop.runs.depth > 0 || loop.owned.hosting.pass != nil { return }
         loop.owned.hosting.pass = loop.openCallout(CalloutItem(kind: .hostedLibrary, label: label), hosted.mode)
     }
 
-    /// The host is about to sleep, or reports no more passes. On the owning thread. Does nothing if no pass was begun.
-    package func hostEndsPass() {
-        guard let span = loop.owned.hosting.pass.take() else { return }
-        loop.closeCallout(span, isCalled: true)
-    }
+    /// The host is about to sleep, or reports no more passes. On the owning thread. No-op if no pass was begun.
+    package func hostEndsPass() { loop.closeSpan(loop.owned.hosting.pass.take()) }
 
     /// What the loop calls when its own thread queues a job between two steps: a task that a handler of the host resumes, for example. If it
     /// returns true, the host calls `step()` before it sleeps, and `descriptor` does not become readable for the job: no way through the

@@ -1,4 +1,5 @@
-// The modes of a loop that another loop drives.
+// The sleep of a loop that another loop drives: the host sleeps in its place, on an epoll set that contains the set of the mode's base (decision 29).
+// Tests/Models/hosted.pml checks every interleaving.
 // Lifecycle of the outer set: made by `RunLoop.hosted`, closed by `HostedMode.closeSet`, at the latest when the last reference goes.
 
 internal import CPlatform
@@ -13,7 +14,6 @@ final class HostedMode: @unchecked Sendable {
     let mode: ModeState
     /// -1 after `closeSet`.
     private(set) var descriptor: Int32
-    /// The mode is hosted no more.
     var isOver = false
     /// Asks the host to make a step by itself: see `HostedLoop.setStepRequest`.
     var stepRequest: (() -> Bool)?
@@ -27,7 +27,7 @@ final class HostedMode: @unchecked Sendable {
     }
 }
 
-/// The hosted modes of a loop. Owning thread only.
+/// Owning thread only.
 struct Hosting {
     var modes: [HostedMode] = []
     /// The owner is outside `step()`, and the loop counts as asleep (as alert, if the host is in a handler).
@@ -45,9 +45,6 @@ struct Hosting {
     func contains(_ modeIndex: Int) -> Bool { modes.contains { $0.mode.index == modeIndex } }
 }
 
-// The sleep of a loop that another loop drives: the host sleeps in its place, on an epoll set that contains the set of the mode's base (decision 29).
-// Tests/Models/hosted.pml checks every interleaving.
-
 extension RunLoop {
     func beginHosting(_ name: Mode) throws(SourceError) -> HostedMode { /* DOES CALLOUT */
         let mode = shared.withLock { $0.modes.makeLocked(name) }
@@ -63,8 +60,7 @@ extension RunLoop {
         }
         try poller.join(descriptor)
         owned.hosting.modes.append(hosted)
-        // Before the first sleep: see `Waker.mark`.
-        waker.setHosted(true)
+        waker.setHosted(true)  // before the first sleep: see `Waker.mark`
         updateRunsAreUnusual()
         if !mode.owned.parked.isEmpty { unpark(mode) }
         sleepInHost()
@@ -80,7 +76,7 @@ extension RunLoop {
         if wasBetweenSteps { sleepInHost() }
     }
 
-    /// The loop ends. The hosts' descriptors stay open: their numbers must not become another file's while the hosts watch them.
+    /// The hosts' descriptors stay open: their numbers must not become another file's while the hosts watch them.
     func endHosting() { for hosted in owned.hosting.modes { leaveHost(of: hosted) } }
 
     private func leaveHost(of hosted: HostedMode) {
@@ -115,10 +111,10 @@ extension RunLoop {
         return result
     }
 
-    /// False if the loop has ended. Otherwise the loop is hosted, and leaves the sleep in its host.
+    /// False if the loop has ended. Otherwise the loop is hosted or observed. It leaves the sleep in its host.
     @inline(never) func prepareUnusualRun(_ name: Mode) -> Bool {
         if hasEnded.load(ordering: .relaxed) { return false }
-        if waker.untaken.union(owned.pending).contains(.observers) { takeObservers() }
+        if hasWork(.observers) { takeObservers() }
         if owned.hosting.isStepping {
             owned.hosting.isStepping = false
         } else if runs.depth == 0 {
@@ -162,8 +158,8 @@ extension RunLoop {
         if waker.endSleep() { counters.wakeUps.increment() }
     }
 
-    /// Whether the caller is a C library's callback in the sleep of a run: inside a run, the loop is alert and not asleep while its host sleeps. The
-    /// sleep is that run's to end, or to suspend for a nested run (`suspendWait`).
+    /// Whether the caller is a C library's callback in the sleep of a run, which that run ends, or suspends for a nested one (`suspendWait`): inside
+    /// a run, the loop is alert and not asleep while its host sleeps.
     private var isInsideOwnSleep: Bool { runs.depth > 0 && waker.isSleeping }
 
     /// Makes the hosts' descriptors readable when there is something to do in their modes, now or later. Without `callsOut`, what is to be called

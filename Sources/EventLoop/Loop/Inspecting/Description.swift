@@ -6,8 +6,8 @@ extension RunLoop: CustomDebugStringConvertible {
     public var debugDescription: String {
         let name = "RunLoop \(id)\(isMainLoop ? " (main)" : "")"
         let present = time.now
-        let body = shared.withLockIfOwn { shared in shared.modes.all.map { describe($0, shared, present) }.joined() }
-        guard let body else { return name + ", of the parent process" }
+        guard let body = shared.withLockIfOwn({ shared in shared.modes.all.map { describe($0, shared, present) }.joined() })
+        else { return name + ", of the parent process" }
         let depth = runDepth > 1 ? ", \(runDepth) deep" : ""
         let running = currentMode.map { "running in \"\($0)\"\(depth)\(isWaiting ? ", waiting" : "")" }
         return "\(name), \(isValid ? running ?? "not running" : "ended")\n\(body)"

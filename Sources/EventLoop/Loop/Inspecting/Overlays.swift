@@ -35,7 +35,7 @@ extension RunLoop {
         return true
     }
 
-    /// The sources, timers and observers that are on the loop, each with the place where it was made. Thread-safe. O(items).
+    /// What is on the loop, each with the place where it was made. Thread-safe. O(items).
     package var itemsLeft: [String] {
         shared.withLockIfOwn { shared in
             var items: [String] = []
@@ -51,7 +51,7 @@ extension RunLoop {
 }
 
 extension RunLoop.Source {
-    /// What another library of the package stores with the source, and the source retains as long as it lives. Thread-safe.
+    /// What another library of the package stores with the source, which retains it. Thread-safe.
     package var attachment: (any AnyObject & Sendable)? {
         get { state.withLock { $0.rare?.attachment } }
         set {
@@ -72,7 +72,6 @@ extension RunLoop.Timer {
 
     /// The date of the wall clock that was converted to `nextFire`, if the timer has not moved since. Thread-safe.
     package var wallDateOfNextFire: Double? { isValid ? wallDate(convertedTo: nextFire) : nil }
-
     /// `tolerance` for a module that has another property of that name.
     package var toleranceAsDuration: Duration {
         get { tolerance }
@@ -88,7 +87,7 @@ private let sharedChannel: WakeChannel = {
 }()
 
 extension RunLoop {
-    /// Makes the calling thread's loop. It has no wake-up descriptor of its own: tasks of a simulation that has ended may hold it for ever.
+    /// Makes the calling thread's loop. It has no descriptor of its own: tasks of a simulation that has ended may hold it for ever.
     package static func makeDrivenLoopOfThread() -> RunLoop {
         LoopGlobals.prepare()
         let loop = RunLoop(waking: WakeChannel(sharing: sharedChannel))

@@ -4,7 +4,6 @@ extension RunLoop {
     /// Counters since the loop was made. Thread-safe; the values are read one after another.
     public var statistics: Statistics {
         var statistics = counters.statistics
-        // Empty if nobody has read the list before.
         statistics.slowest = observation.load()?.slowest.list() ?? []
         statistics.loopID = id
         return statistics
@@ -21,8 +20,7 @@ extension RunLoop {
         public var sourcesHandled: UInt64, timersFired: UInt64, blocksPerformed: UInt64
         /// Jobs of actors and tasks that the loop has run: a job is a task's stretch between two suspensions.
         public var jobsPerformed: UInt64
-        /// Real time asleep, real time at work inside runs, and the longest stretch of work between two sleeps. Work in progress counts up to the
-        /// last poll of the kernel.
+        /// Real time asleep, real time at work inside runs, and the longest work between two sleeps. Work in progress counts up to the last poll.
         public var timeWaiting: Duration, timeWorking: Duration, longestPass: Duration
         /// How long the thread was away from the kernel between two polls, inside runs (and inside `HostedLoop.step()`): a descriptor that
         /// became ready waited at most that long. Real time. Always on.
@@ -33,8 +31,7 @@ extension RunLoop {
         var slowest: [SlowCallout] = []
         var loopID: UInt64 = 0
 
-        /// The longest callouts since the loop was first asked for them or `resetSlowestCallouts()`, slowest first, at most eight, one for each
-        /// place of creation.
+        /// The longest callouts since the first read or `resetSlowestCallouts()`, slowest first, at most eight, one for each place of creation.
         ///
         /// The first read of this property has the loop time its callouts from then on, until it ends; before that the list is empty. Real time;
         /// nested runs are included. Callouts without a place of creation (jobs, the main queue) are one place for each kind.
@@ -82,7 +79,6 @@ struct Counters: ~Copyable, Sendable {
     /// The owner polls the kernel without waiting. The time of the poll itself belongs to the next stretch.
     @inline(__always) borrowing func poll() { endStretch(TickClock.ticks) }
 
-    /// A timer is called so many nanoseconds after its date.
     @inline(__always) borrowing func fireTimer(late nanoseconds: Int64) {
         timersFired.increment()
         let lateness = UInt64(max(0, min(nanoseconds, 1 << 62)))
@@ -110,8 +106,7 @@ struct Counters: ~Copyable, Sendable {
     var statistics: RunLoop.Statistics {
         let unit = TickClock.nanosecondsPerTick
         func time(_ ticks: UInt64) -> Duration { .nanoseconds(Int64(clamping: Double(ticks) * unit)) }
-        // The work in progress up to the last poll: zero during a sleep and outside runs. In this order, which is the reverse of the owner's, so that
-        // no sleep is taken for work.
+        // The work in progress up to the last poll. The order is the reverse of the owner's, so that no sleep is taken for work.
         let polledAt = polledAt.current
         atomicMemoryFence(ordering: .acquiring)
         let present = TickClock.passed(changedAt.current, polledAt)

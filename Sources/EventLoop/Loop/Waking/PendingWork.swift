@@ -1,5 +1,3 @@
-// The bits that say what the owner must check: those that others have set, and those that the owner has taken and not handled.
-
 import Synchronization
 
 /// What the owner has to check. Any thread sets a bit, after the fact that the bit stands for; the owner takes it before it checks.
@@ -105,8 +103,8 @@ extension RunLoop {
         if owned.pending.contains(.changes) { applyChanges() }
     }
 
-    /// Carries out pending changes, and makes the last callouts of items that other threads ended: at the end of a pass, so that a run does
-    /// not finish with such a callout outstanding, and between taking performs and performing them.
+    /// Carries out pending changes, and makes the last callouts of items that other threads ended: at the end of a pass, so that a run finishes
+    /// without one outstanding, and between taking performs and performing them.
     @inline(__always) func finishPendingEnds(_ mode: ModeState) { /* DOES CALLOUT */ if hasWork(.forEnds) { carryOutPendingEnds(mode) } }
 
     @inline(never) private func carryOutPendingEnds(_ mode: ModeState) { /* DOES CALLOUT */

@@ -6,10 +6,8 @@ extension RunLoop {
     public func wakeUp() { waker.wakeUp() }
 
     /// Whether the owning thread is blocked waiting for an event. False in every callout. Thread-safe.
-    public var isWaiting: Bool {
-        // The owning thread is running its caller, perhaps a C library's callback inside libevent.
-        waker.isSleeping && LoopID.current != id
-    }
+    // The owning thread runs its caller, perhaps a C library's callback inside libevent.
+    public var isWaiting: Bool { waker.isSleeping && LoopID.current != id }
 
     /// Sets bits, and wakes the owner if it sleeps.
     @inline(__always) func notify(_ bits: Attention) {
@@ -27,8 +25,8 @@ extension RunLoop {
         notify(bits)
     }
 
-    /// The owner has changed how long a sleep may be. Between two steps of a host, the host's descriptor must follow. Without `callsOut`, what is
-    /// to be called waits for the next step: the caller may hold a lock.
+    /// The owner has changed how long a sleep may be: the host's descriptor must follow. Without `callsOut`, what is to be called waits for the next
+    /// step: the caller may hold a lock.
     @inline(__always) func didChangeSleep(callsOut: Bool = false) { /* DOES CALLOUT, if `callsOut` */
         if !waker.isWorking && isCalledByHost { sleepInHost(callsOut: callsOut) }
     }

@@ -15,7 +15,6 @@ struct PolledSources {
 
 extension RunLoop {
     private static var shortestPause: Int64 { 10_000_000 }
-    private static var longestPause: Int64 { 500_000_000 }
     /// Step 5 without a base.
     @inline(never) func findReadyWithoutPoller(_ mode: ModeState) -> Ready { poll(entriesToPoll(mode), atMost: 0) }
 
@@ -42,11 +41,11 @@ extension RunLoop {
             if preparePoller(mode, mayStayWithout: false), let poller = mode.owned.poller {
                 return sleep(frame, mode, poller, until: latest)
             }
-            pause = min(2 * pause, Self.longestPause)
+            pause = min(2 * pause, 50 * Self.shortestPause)
         }
     }
 
-    /// Step 9 without a base: serves what was found ready, if it is in the mode still. True when a source was handled.
+    /// Step 9 without a base: serves what was found ready, if it is in the mode still.
     func serveWithoutPoller(_ frame: RunFrame, _ mode: ModeState) -> Bool { /* DOES CALLOUT */
         let found = owned.polled.ready
         owned.polled.ready = []
@@ -74,7 +73,7 @@ extension RunLoop {
         return isHandled
     }
 
-    /// The source has left the loop. What was found ready is kept until the next search, because another kind may have its turn first.
+    /// What was found ready is kept until the next search, because another kind may have its turn first.
     @inline(__always) func forgetPolled(_ membership: SourceMembership) {
         if !owned.polled.ready.isEmpty { owned.polled.ready.removeAll { $0.membership === membership } }
     }

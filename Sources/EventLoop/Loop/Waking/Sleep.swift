@@ -12,7 +12,7 @@ extension Poller.WaitResult {
 }
 
 extension RunLoop {
-    /// The kinds of events that step 9 can choose from. One byte, which is passed from step to step.
+    /// What step 9 can choose from: one byte, which is passed from step to step.
     typealias Ready = Poller.WaitResult
 
     /// Step 5. Calls out only to guest loops, and to C libraries that have events on the mode's base.
@@ -44,8 +44,8 @@ extension RunLoop {
         mode.owned.pollerReference?.use { !isMainLoop && !$0.ready.isEmpty && $0.hasVerifiedLeftover() } ?? false
     }
 
-    /// Sleeps until something happens in the mode, the run's limit or `latest` passes, or somebody wakes the thread; does not sleep when
-    /// there is something to do already. Calls out only to who waits for the end of the pass.
+    /// Sleeps until something happens in the mode, the run's limit or `latest` passes, or somebody wakes the thread; not at all when there is
+    /// something to do already. Calls out only to who waits for the end of the pass.
     @inline(__always) func sleep(_ frame: RunFrame, _ mode: ModeState, until latest: Int64) -> Ready { /* DOES CALLOUT */
         shared.preconditionOurs()
         if owned.pending.contains(.passEnd) { callPassEndListeners() }
@@ -97,8 +97,8 @@ extension RunLoop {
         poller.ready.isEmpty ? outcome : outcome.union(.descriptors)
     }
 
-    /// Sees to it that the mode has its base, made when it is first needed: at the first sleep, or when there is something that the kernel
-    /// could report. False when there is none: none is needed, or the process has no descriptors for one.
+    /// Makes the mode's base when it is first needed: at the first sleep, or when there is something that the kernel could report. False when there
+    /// is none: none is needed, or the process has no descriptors for one.
     @inline(__always) func preparePoller(_ mode: ModeState, mayStayWithout: Bool) -> Bool {
         if let reference = mode.owned.pollerReference, !isMainLoop { return !mayStayWithout || reference.use { $0.watchesAnything } }
         return preparePollerSlowly(mode, mayStayWithout: mayStayWithout)
@@ -119,14 +119,13 @@ extension RunLoop {
     }
 
     // MARK: A run inside the wait, in a callback of a C library
-    /// The nested run begins: the loop works.
     @inline(never) func suspendWait() {
         counters.endWaiting()
         if waker.endSleep() { counters.wakeUps.increment() }
     }
 
-    /// The nested run has ended. The wait may go on after the callback, although nobody has written to the loop while it worked, and the nested
-    /// run may have taken attention bits and set dates. So the wait is ended.
+    /// Ends the wait, which may go on after the callback: nobody has written to the loop while it worked, and the nested run may have taken attention
+    /// bits and set dates.
     @inline(never) func resumeWait() {
         counters.endWork()
         waker.beginSleep()

@@ -2,9 +2,8 @@
 
 import Synchronization
 
-/// Lets the owner sleep, and lets other threads and signal handlers wake it. Nobody takes a lock for either. A hosted loop is *asleep* between two
-/// steps. If the host's loop runs in a handler of this one, this one is *alert*: it works, but the next producer changes *alert* into *working* and
-/// writes.
+/// Lets the owner sleep, and other threads and signal handlers wake it, without a lock. A hosted loop is *asleep* between two steps. If the host's
+/// loop runs in a handler of this one, this one is *alert*: it works, but the next producer changes *alert* into *working* and writes.
 struct Waker: ~Copyable, Sendable {
     private let attention = Atomic<UInt32>(0)
     private let sleepState = Atomic<UInt8>(SleepState.working)
@@ -47,7 +46,7 @@ struct Waker: ~Copyable, Sendable {
         wakeIfAsleep()
     }
 
-    /// Wakes the owner if it sleeps. The bits must be set before. Async-signal-safe.
+    /// After the bits are set. Async-signal-safe.
     @inline(__always) borrowing func wakeIfAsleep() {
         let state = sleepState.load(ordering: .sequentiallyConsistent)
         if state & SleepState.writesBit == 0 { return }
@@ -60,11 +59,7 @@ struct Waker: ~Copyable, Sendable {
     @inline(__always) var isHosted: Bool { hosted.load(ordering: .sequentiallyConsistent) }
 
     /// Whether the owner sleeps, or has been woken and has not noticed yet.
-    var isSleeping: Bool {
-        let state = sleepState.load(ordering: .acquiring)
-        return state == SleepState.asleep || state == SleepState.woken
-    }
-
+    var isSleeping: Bool { (SleepState.asleep...SleepState.woken).contains(sleepState.load(ordering: .acquiring)) }
     /// Whether the owner sleeps and nobody has woken it.
     var isUndisturbed: Bool { sleepState.load(ordering: .sequentiallyConsistent) == SleepState.asleep }
 
@@ -80,13 +75,13 @@ struct Waker: ~Copyable, Sendable {
 
     /// The owner's wait has returned. True if somebody has woken it.
     @inline(__always) borrowing func endSleep() -> Bool {
-        // A thread that writes between these two has set its bits before. The next wait returns early once.
+        // A thread that writes between these two has set its bits before; the next wait returns early once.
         let wasWoken = sleepState.load(ordering: .acquiring) == SleepState.woken
         sleepState.store(SleepState.working, ordering: .releasing)
         return wasWoken
     }
 
-    /// The owner is in a handler in which its host may sleep.
+    /// In a handler in which the host may sleep.
     borrowing func beAlert() { sleepState.store(SleepState.alert, ordering: .sequentiallyConsistent) }
     borrowing func setHosted(_ isHosted: Bool) { hosted.store(isHosted, ordering: .sequentiallyConsistent) }
     /// Whether the owner is between two sleeps, as the owner sees it: callouts are allowed.

@@ -1,7 +1,6 @@
-// Reports refused items and closures, because callers may ignore the results of `add` and `perform`.
+// Reports refused items and closures, because callers may ignore the results of `add` and `perform`. Each function returns false, that result.
 
 extension RunLoop {
-    /// Returns false, the result of a call whose closure the loop does not take.
     @inline(never) func refuseClosure(_ site: CreationSite) -> Bool { /* DOES CALLOUT */
         if isRefusalLikelyMistake {
             Warnings.report(
@@ -11,7 +10,6 @@ extension RunLoop {
         return false
     }
 
-    /// Returns false, the result of `add`.
     @inline(never) func refuse(_ source: Source) -> Bool { /* DOES CALLOUT */
         refuse("a source (\(source.typeDescription))", isValid: source.isValid, in: "a loop with another clock", source.label, source.site)
     }
@@ -48,8 +46,8 @@ extension RunLoop {
     /// Whether the loop's `RunLoopThread` was stopped. A precondition failure for a loop of the parent process.
     var wasToldToEnd: Bool { shared.withLock { $0.drain.isRequested } }
 
-    /// A thread that is stopping refuses work in every program that ends in an orderly way, and the refusal is how others find out. So
-    /// only callers that go on regardless are reported. Every other loop ends with its thread, which its users must prevent.
+    /// A thread that is stopping refuses work in every program that ends in an orderly way: only callers that go on regardless are reported. Every
+    /// other loop ends with its thread, which its users must prevent.
     private var isRefusalLikelyMistake: Bool {
         shared.withLock { shared in
             guard shared.drain.isRequested else { return true }

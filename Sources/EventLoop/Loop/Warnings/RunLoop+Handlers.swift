@@ -4,11 +4,10 @@ extension RunLoop {
     /// Sets the function that is called with each warning, one for the process. With nil, nobody is called.
     ///
     /// A debug build of the library starts with a function that prints each warning to standard error, in a line that begins with
-    /// `EventLoop: warning:`. A release build starts with none. The environment variable `EVENTLOOP_WARNINGS` selects the other: 1 prints,
-    /// 0 is silent. A handler takes the place of the printing.
+    /// `EventLoop: warning:`; a release build with none. The environment variable `EVENTLOOP_WARNINGS` selects the other: 1 prints, 0 is silent.
     ///
-    /// The handler is called on the thread that made the mistake, outside all locks of the library, also on several threads at once. It may
-    /// use the library. A mistake that it makes itself is not reported. Thread-safe. O(1).
+    /// The handler is called on the thread that made the mistake, outside all locks of the library, also on several threads at once. It may use the
+    /// library. A mistake that it makes itself is not reported. Thread-safe. O(1).
     public static func setWarningHandler(_ handler: (@Sendable (Warning) -> Void)?) {
         LoopGlobals.prepare()
         Warnings.setHandler(handler)
@@ -18,10 +17,8 @@ extension RunLoop {
     public enum LibeventSeverity: Int32, Sendable {
         /// `EVENT_LOG_DEBUG`: only from a libevent that was built with debug messages.
         case debug
-        /// `EVENT_LOG_MSG`.
-        case message
-        /// `EVENT_LOG_WARN`.
-        case warning
+        /// `EVENT_LOG_MSG` and `EVENT_LOG_WARN`.
+        case message, warning
         /// `EVENT_LOG_ERR`: the process ends after a fatal one.
         case error
     }
