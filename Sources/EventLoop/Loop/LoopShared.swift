@@ -16,9 +16,7 @@ struct LoopShared: ~Copyable, Sendable {
     var commonObservers: ContiguousArray<RunLoop.Observer> = []
     var changes = ChangeQueue()
     var jobs = JobQueue()
-    /// The delayed performs that have a target, by it.
     var delayed: [ObjectIdentifier: [RunLoop.Timer]] = [:]
-    /// The sequence number of the closure that was queued last.
     private(set) var lastWork: UInt64 = 0
 
     init(_ modes: ModeTable) { self.modes = modes }
@@ -88,16 +86,13 @@ struct LoopOwned: ~Copyable {
     var messageSteps: UInt64 = 0
     var finishedRuns = FinishedRuns()
     var remains = LoopRemains()
-    /// Called when the loop has ended, as the last thing.
     var atEnd: (() -> Void)?
     /// A timer was filed while it was firing, perhaps on another loop's thread.
     var timersFireOutside = false
     /// Nil while nobody observes the callouts.
     var observation: Borrowed<Observation>?
-    /// How often an observation has begun or ended.
     var observationCount: UInt32 = 0
     /// Emptied by the step that performs blocks, and kept for its memory.
     var spareBlocks = WorkQueue()
-    /// The sources that were found ready in a mode without a base.
     var polled = PolledSources()
 }

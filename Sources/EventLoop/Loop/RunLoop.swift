@@ -25,7 +25,6 @@ public final class RunLoop: Sendable {
     /// The loop has ended, is hosted, or is observed: see `prepareUnusualRun`.
     let runsAreUnusual = Atomic<Bool>(false)
     let counters = Counters()
-    /// Made when somebody first wants to observe the loop's callouts.
     let observation = AtomicLazyReference<Observation>()
     /// The kernel's id of the owning thread. Zero before the thread has adopted the loop, and where threads have no such id.
     let adoptedBy = Atomic<Int32>(0)
@@ -70,8 +69,8 @@ public final class RunLoop: Sendable {
     /// process on the thread of an inherited loop. See `CFRunLoopGetCurrent`.
     @available(*, noasync, message: "an async function has no thread of its own; keep the RunLoop you mean")
     public static var current: RunLoop { threadsLoop() }
-    /// The main thread's loop, from any thread. While it runs in a common mode it also serves `DispatchQueue.main` and `@MainActor`,
-    /// and is never `.finished` there. See `CFRunLoopGetMain`.
+    /// The main thread's loop, from any thread. In a common mode it also serves `DispatchQueue.main` and `@MainActor`, and is never `.finished`. See
+    /// `CFRunLoopGetMain`.
     public static var main: RunLoop { LoopLifetime.main }
 
     /// Whether the caller is on the owning thread. Thread-safe.
@@ -94,8 +93,7 @@ public final class RunLoop: Sendable {
             "\(call) was called on another thread than the run loop's own; hand the work over with perform, or run RunLoop.current")
     }
 
-    /// Whether the caller is where the loop's actors and values live: on the owning thread, or, once that has ended, in a job that
-    /// `OrphanedJobExecutor` runs in its place. Thread-safe.
+    /// Whether the caller is on the owning thread, or, once that has ended, in a job that `OrphanedJobExecutor` runs in its place. Thread-safe.
     @inline(__always) var isIsolatingCaller: Bool { isCurrent || LoopID.adopted == id }
     @inline(__always) package var isOurs: Bool { shared.isOurs }
 }

@@ -42,7 +42,6 @@ public final class RunLoopThreadGroup: Sendable {
 
     /// The loops of the group's threads, in the order of the threads' numbers.
     public var runLoops: [RunLoop] { threads.map(\.runLoop) }
-
     /// The next loop, round robin.
     public func next() -> RunLoop { threads[Int(turn.add(1, ordering: .relaxed).oldValue % UInt64(threads.count))].runLoop }
 }

@@ -5,7 +5,6 @@ import Synchronization
 /// A task's stretch up to its next suspension. Two words in contiguous memory: queueing one costs neither a closure nor an allocation of its own.
 struct QueuedJob: Sendable {
     let job: UnownedJob
-    /// The task prefers the loop as its executor, and is not in an actor now.
     let isPreference: Bool
 }
 
@@ -25,7 +24,6 @@ struct JobQueue: ~Copyable, Sendable {
         return (isFirst, isHandedOver)
     }
 
-    /// Exchanges the queue for an empty batch, which keeps its memory.
     mutating func swapJobs(with batch: inout Deque<QueuedJob>, _ common: ClosureQueues) {
         if !jobs.isEmpty { common.changePopulationLocked(by: -1) }
         swap(&batch, &jobs)
@@ -88,8 +86,7 @@ extension RunLoop {
         }
     }
 
-    /// Runs the jobs that were queued when this begins (rule 15.1), unless a job is on the stack: one inside the other would break the isolation of
-    /// their actor.
+    /// Runs the jobs that were queued when this begins (rule 15.1), unless a job is on the stack: jobs inside each other would break actor isolation.
     func performJobs(in mode: ModeState) { /* DOES CALLOUT */
         owned.pending.subtract(.jobs)
         if owned.jobs.isRunning || !mode.isCommon.load(ordering: .acquiring) { return }

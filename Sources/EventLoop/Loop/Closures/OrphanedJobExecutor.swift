@@ -2,8 +2,7 @@
 
 internal import CPlatform
 
-/// The one thread of the process that runs the jobs of ended loops (rule 15.9), which cannot be refused: their tasks would wait for ever. It keeps
-/// the order of a loop's jobs.
+/// The one thread of the process that runs the jobs of ended loops (rule 15.9), in order. They cannot be refused: their tasks would wait for ever.
 enum OrphanedJobExecutor {
     private struct State: Sendable {
         /// Ended loops that have jobs; each once.

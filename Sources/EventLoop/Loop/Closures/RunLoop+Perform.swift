@@ -81,9 +81,8 @@ extension RunLoop {
         return owned.pending.contains(.signals) && performSignaled(frame, mode) || isPerformed
     }
 
-    /// Performs what was queued for the mode when this begins, in order. True when there was something. One at a time from the owner's queues, so
-    /// that a run nested in one of them performs the rest. Closures with a ticket stay under the lock until their turn, where a run nested in another
-    /// of their modes finds them, and their waiters take them back.
+    /// Performs what was queued for the mode when this begins, in order. One at a time from the owner's queues, so that a run nested in one of them
+    /// performs the rest. Closures with a ticket stay under the lock until their turn: nested runs find them there, and their waiters take them back.
     private func performQueued(in mode: ModeState) -> Bool { /* DOES CALLOUT */
         owned.pending.subtract(.performs)
         let isCommon = mode.isCommon.load(ordering: .acquiring)
@@ -152,8 +151,7 @@ extension RunLoop {
         return enqueueClosure(.block, modes, block, site) || refuseClosure(site)
     }
 
-    /// Performs the jobs of actors and tasks, then the blocks, that were queued for the mode when this begins: what they queue waits for the
-    /// next point. True when there was a block.
+    /// Performs the jobs, then the blocks, that were queued for the mode when this begins. True when there was a block.
     @inline(__always)
     @discardableResult
     func performBlocks(in mode: ModeState) -> Bool { /* DOES CALLOUT */ hasWork(.forBlocks) && performQueuedBlocks(in: mode) }

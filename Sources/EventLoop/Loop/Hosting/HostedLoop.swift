@@ -19,8 +19,8 @@ extension RunLoop {
 
     /// A loop that is driven by a host through one descriptor. On the owning thread only.
     ///
-    /// If the loop's thread ends, `descriptor` stays open and is not readable any more, and `step()` returns `.finished`. The last release on
-    /// the owning thread invalidates.
+    /// If the loop's thread ends, `descriptor` stays open but quiet, and `step()` returns `.finished`. The last release on the owning thread
+    /// invalidates.
     public final class HostedLoop {
         let loop: RunLoop
         let hosted: HostedMode
@@ -75,7 +75,6 @@ extension RunLoop.HostedLoop {
 
     /// The host is about to sleep, or reports no more passes. On the owning thread. No-op if no pass was begun.
     package func hostEndsPass() { loop.closeSpan(loop.owned.hosting.pass.take()) }
-
     /// What the loop calls when its own thread queues a job between two steps: a task that a handler of the host resumes, for example. If it
     /// returns true, the host calls `step()` before it sleeps, and `descriptor` does not become readable for the job: no way through the
     /// kernel. It must return false now and then, or the host's descriptors starve. On the owning thread; nil removes it.

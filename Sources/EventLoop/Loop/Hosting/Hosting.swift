@@ -1,5 +1,4 @@
-// The sleep of a loop that another loop drives: the host sleeps in its place, on an epoll set that contains the set of the mode's base (decision 29).
-// Tests/Models/hosted.pml checks every interleaving.
+// A hosted loop sleeps in its host, which waits on an epoll set that contains the set of the mode's base (decision 29; Tests/Models/hosted.pml).
 // Lifecycle of the outer set: made by `RunLoop.hosted`, closed by `HostedMode.closeSet`, at the latest when the last reference goes.
 
 internal import CPlatform
@@ -12,7 +11,6 @@ final class HostedMode: @unchecked Sendable {
     // SAFETY: touched on the loop's thread only; the last reference may be released on any.
 
     let mode: ModeState
-    /// -1 after `closeSet`.
     private(set) var descriptor: Int32
     var isOver = false
     /// Asks the host to make a step by itself: see `HostedLoop.setStepRequest`.
@@ -34,7 +32,6 @@ struct Hosting {
     var isBetweenSteps = false
     /// How many runs were in progress when `isBetweenSteps` was last set.
     var depth = 0
-    /// The run that begins is a step.
     var isStepping = false
     /// The owner is on its way to sleep, and calls out.
     var isMakingCallouts = false
@@ -148,7 +145,6 @@ extension RunLoop {
         if !request() { waker.wakeIfAsleep() }
     }
 
-    /// The owner works again.
     private func wakeInHost() {
         if !owned.hosting.isBetweenSteps { return }
         owned.hosting.isBetweenSteps = false
@@ -158,12 +154,10 @@ extension RunLoop {
         if waker.endSleep() { counters.wakeUps.increment() }
     }
 
-    /// Whether the caller is a C library's callback in the sleep of a run, which that run ends, or suspends for a nested one (`suspendWait`): inside
-    /// a run, the loop is alert and not asleep while its host sleeps.
+    /// Whether the caller is a C library's callback in the sleep of a run. Inside a run, the loop is alert and not asleep while its host sleeps.
     private var isInsideOwnSleep: Bool { runs.depth > 0 && waker.isSleeping }
 
-    /// Makes the hosts' descriptors readable when there is something to do in their modes, now or later. Without `callsOut`, what is to be called
-    /// is something to do.
+    /// Makes the hosts' descriptors readable when their modes have something to do, now or later: without `callsOut`, also what is to be called.
     @inline(never) func sleepInHost(callsOut: Bool = true) { /* DOES CALLOUT, if `callsOut` */
         // What is changed meanwhile is seen below.
         if owned.hosting.isMakingCallouts || owned.hosting.isEmpty { return }
@@ -226,7 +220,6 @@ extension RunLoop {
         return hasPendingWork && isReasonPending(mode)
     }
 
-    /// When a timer or a guest loop of the mode is due.
     private func nextWake(_ mode: ModeState) -> Int64 {
         min(mode.owned.timers.nextWake(), mode.hasGuestLoops ? mode.owned.nextGuestCall : .max)
     }

@@ -1,8 +1,7 @@
 import Synchronization
 
 extension RunLoop: CustomDebugStringConvertible {
-    /// Every mode with its sources, timers (and when they fire next), observers and queued blocks, each with its label and the place it was
-    /// made at. Thread-safe. O(items).
+    /// Every mode with its sources, timers (and when they fire next), observers and queued blocks, with labels and places. Thread-safe. O(items).
     public var debugDescription: String {
         let name = "RunLoop \(id)\(isMainLoop ? " (main)" : "")"
         let present = time.now

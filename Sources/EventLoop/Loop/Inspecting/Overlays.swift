@@ -12,8 +12,7 @@ package protocol PassEndListener: AnyObject, Sendable {
 extension RunLoop {
     /// The present as the calling thread's loop sees it; the monotonic clock's on a thread without a loop, which does not get one by this.
     package static var presentOfCaller: Instant { LoopID.current == 0 ? .now : LoopLifetime.unsafeCurrent.now() }
-    /// Whether the loop makes no more passes: its thread has exited, or its `RunLoopThread` was stopped. Thread-safe. Every run ends at once then, so
-    /// a caller that runs it in a loop must check this.
+    /// Whether the loop makes no more passes: its thread has exited, or its `RunLoopThread` was stopped. Every run ends at once then. Thread-safe.
     package var isOver: Bool { hasEnded.load(ordering: .acquiring) || runs.isTerminating }
 
     /// Whether a run of `name` would be `.finished` without a pass; `reports` likely mistakes, as that run would. Owning thread only; asks nobody.
@@ -26,8 +25,7 @@ extension RunLoop {
         return true
     }
 
-    /// Has `listener` called once: when the pass in progress ends, also by the thread's end, or before it sleeps. False, and nobody is called, when
-    /// the thread is in no pass. Owning thread only.
+    /// Has `listener` called once, when the pass in progress ends or before it sleeps. False if the thread is in no pass. Owning thread only.
     package func callAtEndOfPass(_ listener: any PassEndListener) -> Bool {
         if runs.depth == 0 { return false }
         owned.passEnds.append(listener)

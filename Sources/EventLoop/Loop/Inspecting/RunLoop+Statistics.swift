@@ -52,7 +52,6 @@ extension RunLoop {
 struct Counters: ~Copyable, Sendable {
     let passes = Counter(), waits = Counter(), wakeUps = Counter()
     let sourcesHandled = Counter(), timersFired = Counter(), blocksPerformed = Counter(), jobsPerformed = Counter()
-    /// How long the owner has slept, in ticks.
     let ticksWaiting = Counter()
     private let ticksWorking = Counter(), longestWork = Counter()
     /// Of the stretches between two polls of the kernel, in ticks.

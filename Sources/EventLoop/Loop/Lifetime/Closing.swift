@@ -3,7 +3,6 @@
 /// What delays the end of a loop whose thread is stopping. Under the loop's lock.
 struct Drain: Sendable {
     var holds = 0
-    /// The thread's `stop()` was called.
     var isRequested = false
     /// The `drain` closure has returned: the end of the last hold is the end of the draining.
     var isWaitingForHolds = false
@@ -57,7 +56,6 @@ extension RunLoop {
         } ?? false
     }
 
-    /// Thread-safe.
     func releaseHold() {
         let isLast = shared.withLockIfOwn { shared -> Bool in
             shared.drain.holds -= 1
@@ -66,7 +64,6 @@ extension RunLoop {
         if isLast == true { wakeUp() }
     }
 
-    /// Whether performs and blocks are accepted. Thread-safe.
     var acceptsWork: Bool { shared.withLock { $0.phase == .open } }
 
     /// The number of holds if the thread drains, otherwise nil. Thread-safe.

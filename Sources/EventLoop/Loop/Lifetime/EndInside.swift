@@ -31,7 +31,6 @@ extension RunLoop {
         }
     }
 
-    /// Ends the runs, and the firing that each is in.
     private func endFrames() { /* DOES CALLOUT */
         while let frame = runs.abandonInnermost() {  // ends: each iteration removes one
             if let timer = frame.owned.timers.reached, timer.isFiring { endFiring(of: timer) }

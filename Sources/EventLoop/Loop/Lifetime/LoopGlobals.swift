@@ -1,5 +1,4 @@
-// What all loops of a process share, at rest over every fork: see decision 24. In the child, `clear` overwrites the values with empty ones that were
-// made before (`fresh`, `none`).
+// What all loops of a process share, at rest over every fork: see decision 24. In the child, `clear` stores empty values that were made before.
 
 internal import CPlatform
 

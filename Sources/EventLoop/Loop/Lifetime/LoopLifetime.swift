@@ -6,7 +6,6 @@ internal import EventLoopLibC
 import Synchronization
 
 enum LoopLifetime {
-    /// The main thread's loop, made by the first caller.
     static var main: RunLoop {
         guard let loop = cplatform_main_loop() else { return LoopRegistry.makeMain() }
         return Unmanaged<RunLoop>.fromOpaque(loop).takeUnretainedValue()
@@ -52,7 +51,6 @@ enum LoopLifetime {
         return true
     }
 
-    /// Ends the calling thread's loop before the thread exits.
     static func endLoopOfThisThread() { /* DOES CALLOUT */ if let pointer = cplatform_current_loop() { end(pointer) } }
 
     /// "At thread exit, if a key value has a non-NULL destructor pointer, and the thread has a non-NULL value associated with that key ...
@@ -129,8 +127,7 @@ package enum LoopRegistry {
 }
 
 extension RunLoop {
-    /// On its thread: releases its items, which may join other loops, drops what is queued and wakes its waiters, and frees the kernel's objects.
-    /// Called again if a callout of it has ended the thread.
+    /// Releases its items, which may join other loops, drops what is queued, wakes the waiters. Called again if a callout of it has ended the thread.
     fileprivate func end() { /* DOES CALLOUT */
         endHosting()
         endCallsInProgress()

@@ -20,7 +20,6 @@ extension RunLoop.Timer {
 extension RunLoop {
     @inline(__always) var isObserved: Bool { owned.pending.contains(.observed) }
 
-    /// The wishes of observers have changed.
     @inline(never) func takeObservers() {
         owned.pending.subtract(.observers)
         guard let observation = observation.load() else { return }

@@ -28,8 +28,8 @@ extension RunLoop {
     /// Whether a working loop may be in a callout that began before the loop published its callouts. The pass of that callout is not published
     /// either, even if a run nested in it has begun to publish. If the loop makes another pass, the callout is over.
     package var isInUnpublishedCallout: Bool { !hasAdoptedObservation || observation.load()?.spans.innermost()?.mark.kind == .run }
-    /// Has the owner wake the watchdogs' thread when it next begins to work: after a sleep, or with its next run. Any thread. Look at
-    /// `calloutState()` afterwards: the owner may have begun before.
+    /// Has the owner wake the watchdogs' thread when it next begins to work. Any thread. Look at `calloutState()` afterwards: it may have begun
+    /// before.
     package func requestAlarm() { observationForWishes().alarm.store(true, ordering: .sequentiallyConsistent) }
 
     /// Has the owner publish its callouts for one more watchdog, from its next pass on; wakes it. Any thread.

@@ -1,5 +1,4 @@
-// Lifecycle of a ring: made by `startRecording`; held by the loop's `Observation`, by the owner until it notices the end of the recording, and by
-// the thread that takes the recording.
+// Lifecycle of a ring: made by `startRecording`; held by the `Observation`, by the owner until it notices the end, and by who takes the recording.
 
 import Synchronization
 

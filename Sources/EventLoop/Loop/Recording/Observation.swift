@@ -29,7 +29,6 @@ final class Observation: @unchecked Sendable {
     private struct Owned {
         /// Nil while nobody records.
         var ring: EventRing? { didSet { ringReference = ring.map { Borrowed($0, keptBy: .loop) } } }
-        /// The same, without a count.
         private(set) var ringReference: Borrowed<EventRing>?
         var findsSlowest = false
         /// When the last span of a callout or a sleep ended.
@@ -77,7 +76,6 @@ final class Observation: @unchecked Sendable {
         spans.pop()
     }
 
-    /// How many runs have spans.
     @inline(__always) var runsOpen: Int { spans.depth == 0 ? 0 : SpanMark.depth(of: spans.top.mark) }
 
     /// A pass begins, and the pass before it ends.

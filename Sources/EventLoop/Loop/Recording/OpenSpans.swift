@@ -109,7 +109,6 @@ struct OpenSpans: ~Copyable, @unchecked Sendable {
         @inline(__always) var mark: UInt64 { words[Field.mark].load(ordering: .relaxed) }
         @inline(__always) var site: UInt64 { words[Field.site].load(ordering: .relaxed) }
         @inline(__always) var flow: UInt64 { words[Field.flow].load(ordering: .relaxed) }
-        /// See `LabelWords`.
         @inline(__always) var label: UnsafeMutablePointer<Atomic<UInt64>> { words + Field.label }
         @inline(__always) var hasLabel: Bool { label[0].load(ordering: .relaxed) != 0 }
     }

@@ -21,8 +21,7 @@ extension RunLoop {
 
     /// Ends the recording and returns it; nil if none was in progress. Thread-safe. O(events).
     ///
-    /// On the owning thread the recording has everything up to this call. On another one, the events that the owner records at this moment may be
-    /// missing.
+    /// On another thread than the owning one, the events that the owner records at this moment may be missing.
     public func stopRecording() -> Recording? {
         guard isOurs else { return nil }
         guard let observation = observation.load(), let ring = observation.setRing(nil) else { return nil }
@@ -38,8 +37,8 @@ extension RunLoop {
     /// When the sleep began that the owner is in, in ticks; nil if it is in none, or in another pass than `spans` end with.
     private func sleepInProgress(_ observation: Observation, in spans: [OpenSpans.Span]) -> UInt64? {
         guard isWaiting, let pass = spans.last, !pass.mark.kind.isCallout else { return nil }
-        // Before it sleeps, this is when it came back from its last sleep: in another pass, or in a run inside this one. Of a sleep that has just
-        // ended, it is the end.
+        // Before it sleeps, this is when it came back from its last sleep: in another pass, or in a run inside this one. After a sleep, it is the
+        // end.
         let start = counters.changedAt.current
         guard start > pass.startTicks && start > pass.resumedTicks else { return nil }
         return isWaiting && observation.spans.innermost()?.serial == pass.serial ? start : nil
@@ -105,7 +104,6 @@ struct RecordingClock {
 
 /// The key by which a callout is found that delivers what another thread posted.
 enum FlowKey {
-    /// A queued closure, by its sequence number.
     @inline(__always) static func closure(_ sequence: UInt64) -> UInt64 { sequence << 1 | 1 }
     /// A custom source or a port. Signals coalesce, and messages are delivered together, so the key is the source's.
     @inline(__always) static func source(_ source: RunLoop.Source) -> UInt64 { UInt64(UInt(bitPattern: ObjectIdentifier(source))) << 1 }

@@ -69,7 +69,6 @@ final class SlowestCallouts: @unchecked Sendable {
         }
     }
 
-    /// Slowest first.
     func list() -> [RunLoop.SlowCallout] {
         let unit = TickClock.nanosecondsPerTick
         let found = texts.withLock { texts -> [RunLoop.SlowCallout] in

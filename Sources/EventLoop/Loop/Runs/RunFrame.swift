@@ -15,7 +15,6 @@ final class RunFrame: Sendable {
     struct Owned: ~Copyable {
         /// `RunStack` takes it at its end.
         var innerFrame: RunFrame?
-        /// Modes live as long as their loop.
         fileprivate(set) var modeReference: Borrowed<ModeState>?
         fileprivate(set) var limit = Int64.max
         fileprivate(set) var returnsAfterSource = false
@@ -92,7 +91,6 @@ struct PassBatch<Item> {
     @inline(__always) var hasRest: Bool { next < items.count }
     var hasSeveral: Bool { items.count > 1 }
     var rest: ArraySlice<Item> { items[min(next, items.count)...] }
-    /// Fills the batch, which is empty.
     @inline(__always) mutating func fill(_ body: (inout ContiguousArray<Item>) -> Void) { body(&items) }
 
     /// While `hasRest`. The batch keeps the item until it is emptied.
@@ -102,11 +100,9 @@ struct PassBatch<Item> {
         return item
     }
 
-    /// The item that was reached last; nil if none was.
     var reached: Item? { next > 0 && next <= items.count ? items[next - 1] : nil }
 
-    /// Empties the batch, item by item. The caller releases the item: this may be the last reference to it, and a deinit of the user's may run the
-    /// loop.
+    /// Empties the batch, item by item. The caller releases the item, perhaps by the last reference: a deinit of the user's may run the loop.
     @inline(__always) mutating func popLast() -> Item? {
         let item = items.popLast()
         if item == nil { next = 0 }

@@ -45,8 +45,7 @@ extension RunLoop {
     /// How many runs of a loop may be in progress: each may be in a call of the same source, and a source counts its calls in 16 bits.
     static let deepestRun = Int(UInt16.max)
 
-    /// Pushes the frame of a run; nil if the loop has ended. From here on the run takes stops, so this comes before all that the run prepares: a
-    /// stop that comes earlier finds no run, and is forgotten.
+    /// Nil if the loop has ended. From here on the run takes stops, which are forgotten before: so this comes before all that the run prepares.
     @inline(__always) private func beginRun(_ name: Mode) -> (pushed: Borrowed<RunFrame>, outer: SuspendedRun)? {
         preconditionOnLoop("run")
         if runsAreUnusual.load(ordering: .relaxed), !prepareUnusualRun(name) { return nil }
@@ -133,8 +132,7 @@ extension RunLoop {
     /// drop. `isInWait`: it is asleep, and the nested run begins in a callback of a C library, inside the wait.
     private typealias SuspendedRun = (wasWoken: Bool, isInWait: Bool)
 
-    /// Items that the run around the nested one has taken and not reached go back to the queues, so that the new run finds them. The runs further out
-    /// have given theirs back when that one began.
+    /// Items that the outer run has taken and not reached go back to the queues. The runs further out have given theirs back when that one began.
     private func suspendOuterRun() -> SuspendedRun {
         runs.innermostFrame.use { returnUnserved(of: $0) }
         if waker.untaken.contains(.wake) { owned.pending.formUnion(.wake) }
@@ -170,8 +168,7 @@ extension RunLoop {
 
     @inline(never) func callPassEndListeners() { /* DOES CALLOUT */
         owned.pending.subtract(.passEnd)
-        // One at a time, so that a nested run calls those that are left. Ends: a listener asks again only when a task has written again, and no
-        // task runs here.
+        // One at a time, so that a nested run calls the rest. Ends: a listener asks again only when a task has written again, and none runs here.
         while !owned.passEnds.isEmpty { owned.passEnds.popFirst().passWillEnd() }
     }
 
@@ -195,8 +192,8 @@ extension RunLoop {
     /// The present in the loop's own time: manual when it uses a `ManualClock`. Thread-safe.
     package func now() -> Instant { time.now }
 
-    /// Ends the innermost run in progress. When none is in progress nothing happens, unless `sticky`: then the next run ends at once
-    /// with `.stopped`, without notifying observers.
+    /// Ends the innermost run. If there is none, does nothing; with `sticky`, the next run then ends at once with `.stopped`, without notifying
+    /// observers.
     ///
     /// The pass in progress is completed, without sleeping. A stop acts on the run that is innermost at the moment of the call; two stops before one
     /// is noticed end one run. A run that returns `.handledSource` uses up an ordinary stop; a sticky one is kept for the next run. Any thread, and

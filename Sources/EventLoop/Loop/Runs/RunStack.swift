@@ -6,7 +6,6 @@ import Synchronization
 /// frames live as long as the loop, so a frame that was innermost a moment ago can be asked whether it still is in progress.
 struct RunStack: ~Copyable, Sendable {
     private let outermost = RunFrame(outer: nil)
-    /// The address of the innermost run's frame; zero outside any run.
     private let innermost = Atomic<UInt>(0)
     private let depthWord = Atomic<Int>(0)
     /// A sticky stop that waits for the next run.
@@ -34,8 +33,7 @@ struct RunStack: ~Copyable, Sendable {
     borrowing func terminate() { terminating.store(true, ordering: .sequentiallyConsistent) }
     borrowing func resume() { terminating.store(false, ordering: .sequentiallyConsistent) }
 
-    /// Gives a stop to the innermost run; if there is none, keeps a sticky one for the next run. True if a run got it: the caller wakes the
-    /// loop. Async-signal-safe.
+    /// Stops the innermost run; if there is none, keeps a sticky stop. True if a run got it: the caller wakes the loop. Async-signal-safe.
     borrowing func requestStop(sticky: Bool) -> Bool {
         while true {  // ends: each iteration means that the run which was innermost has ended meanwhile
             if let pointer = UnsafeRawPointer(bitPattern: innermost.load(ordering: .sequentiallyConsistent)) {
@@ -64,7 +62,6 @@ struct RunStack: ~Copyable, Sendable {
         return frame
     }
 
-    /// Begins a run inside the innermost one, which has the depth `depth`.
     @inline(__always) borrowing func pushNested(in depth: Int) -> Borrowed<RunFrame> {
         let frame = innermostFrame.use { $0.inner() }
         let outerMode = modeIndex  // the current mode until this run has its own
@@ -94,7 +91,6 @@ struct RunStack: ~Copyable, Sendable {
     /// Whether the run is to end after the pass in progress.
     @inline(__always) borrowing func isStopRequested(_ frame: RunFrame) -> Bool { frame.isStopRequested || isTerminating }
 
-    /// Calls `body` with each run in progress, from the outermost inwards.
     borrowing func forEachFrame(_ body: (RunFrame) -> Void) {
         var frame = Borrowed(outermost, keptBy: .loop)
         for level in 0..<depth {

@@ -1,8 +1,7 @@
 // Step 9: which kind of what is ready is handled in this pass. Serving.swift serves sources, Firing.swift fires timers.
 
 extension RunLoop {
-    /// Handles the kind whose turn it is (rule 1.19). True when a source was handled. Other kinds stay ready: the next pass finds them without
-    /// sleeping.
+    /// Handles the kind whose turn it is (rule 1.19). True when a source was handled. Other kinds stay ready for the next pass.
     @inline(__always) func handleReady(_ ready: Ready, _ frame: RunFrame, _ mode: ModeState) -> Bool { /* DOES CALLOUT */
         if ready == .descriptors && mode.owned.timers.isEmpty && !owned.pending.hasEvents {
             mode.owned.lastServed = .descriptors

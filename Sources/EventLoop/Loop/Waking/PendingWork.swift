@@ -10,7 +10,6 @@ struct Attention: OptionSet {
     static let finishing = Attention(rawValue: 1 << 5), jobs = Attention(rawValue: 1 << 6)
     /// A run of another mode has begun or ended: the queues may hold work for the present one.
     static let recheckQueues = Attention(rawValue: 1 << 7)
-    /// A port has messages that it had not before.
     static let messages = Attention(rawValue: 1 << 8)
     /// Somebody wants to observe the callouts of the loop, or not any more.
     static let observers = Attention(rawValue: 1 << 9)
@@ -20,7 +19,6 @@ struct Attention: OptionSet {
     static let passEnd = Attention(rawValue: 1 << 11)
     /// The owner's own: the main queue's handle was read, and the queue is being drained by an outer run.
     static let mainQueueDrain = Attention(rawValue: 1 << 12)
-    /// The bits that stand for entries of queues.
     static let queues: Attention = [.changes, .signals, .blocks, .performs, .finishing, .jobs, .messages]
     // Each step tests its own bits only, so that a signal for step 4 does not slow the other steps; and these, which may concern any of them.
     private static let unspecific: Attention = [.recheckQueues, .observers]
@@ -32,7 +30,6 @@ struct Attention: OptionSet {
     /// All but `observed`, which stays while the loop is observed: for steps that do nothing for observers.
     static let forSteps = Attention(rawValue: ~observed.rawValue)
 
-    /// Whether step 9 has something that the wait did not report.
     @inline(__always) var hasEvents: Bool { !isDisjoint(with: .forEvents) }
 }
 

@@ -1,15 +1,13 @@
 extension RunLoop {
     /// Has a sleeping loop make another pass; a loop that works is not interrupted. Calls before the loop takes the wake-up coalesce.
     ///
-    /// Any thread, and any signal handler: it takes no lock, allocates nothing, keeps errno. One system call when the loop sleeps, none
-    /// when it works. See `CFRunLoopWakeUp`.
+    /// Any thread, and any signal handler: no lock, no allocation, keeps errno. One system call when the loop sleeps, else none. See
+    /// `CFRunLoopWakeUp`.
     public func wakeUp() { waker.wakeUp() }
-
     /// Whether the owning thread is blocked waiting for an event. False in every callout. Thread-safe.
     // The owning thread runs its caller, perhaps a C library's callback inside libevent.
     public var isWaiting: Bool { waker.isSleeping && LoopID.current != id }
 
-    /// Sets bits, and wakes the owner if it sleeps.
     @inline(__always) func notify(_ bits: Attention) {
         waker.mark(bits)
         waker.wakeIfAsleep()
@@ -25,8 +23,8 @@ extension RunLoop {
         notify(bits)
     }
 
-    /// The owner has changed how long a sleep may be: the host's descriptor must follow. Without `callsOut`, what is to be called waits for the next
-    /// step: the caller may hold a lock.
+    /// The owner has changed how long a sleep may be: the host's descriptor must follow. Callers that may hold a lock leave callouts to the next
+    /// step.
     @inline(__always) func didChangeSleep(callsOut: Bool = false) { /* DOES CALLOUT, if `callsOut` */
         if !waker.isWorking && isCalledByHost { sleepInHost(callsOut: callsOut) }
     }

@@ -3,7 +3,6 @@
 
 internal import CPlatform
 
-/// The state of the owner while a mode has no base.
 struct PolledSources {
     /// Found ready, and not served yet. `position` is the source's in the mode's list.
     var ready: [(membership: SourceMembership, position: Int, readiness: Readiness)] = []

@@ -20,7 +20,6 @@ extension RunLoop {
         mode.hasGuestLoops ? findReadyBesideGuestLoops(mode) : askKernel(mode, mayServeLeftover: frame.owned.returnsAfterSource)
     }
 
-    /// Step 7. Calls out as `findReady`.
     @inline(__always) func sleep(_ frame: RunFrame, _ mode: ModeState) -> Ready { /* DOES CALLOUT */
         mode.hasGuestLoops ? sleepBesideGuestLoops(frame, mode) : sleep(frame, mode, until: .max)
     }
@@ -124,8 +123,7 @@ extension RunLoop {
         if waker.endSleep() { counters.wakeUps.increment() }
     }
 
-    /// Ends the wait, which may go on after the callback: nobody has written to the loop while it worked, and the nested run may have taken attention
-    /// bits and set dates.
+    /// Ends the wait: nobody has written to the loop while it worked, and the nested run may have taken attention bits and set dates.
     @inline(never) func resumeWait() {
         counters.endWork()
         waker.beginSleep()

@@ -40,8 +40,7 @@ struct Waker: ~Copyable, Sendable {
 
     /// Sets the bit of a wake-up, and wakes the owner if it sleeps. Async-signal-safe.
     borrowing func wakeUp() {
-        // Writes even if the bit is set, so that the pass that takes the bit sees what the caller has written. The lock orders the state that
-        // other bits stand for.
+        // Writes even if the bit is set, so that the pass that takes it sees what the caller has written. The lock orders what other bits stand for.
         attention.bitwiseOr(Attention.wake.rawValue, ordering: .sequentiallyConsistent)
         wakeIfAsleep()
     }
@@ -57,7 +56,6 @@ struct Waker: ~Copyable, Sendable {
     }
 
     @inline(__always) var isHosted: Bool { hosted.load(ordering: .sequentiallyConsistent) }
-
     /// Whether the owner sleeps, or has been woken and has not noticed yet.
     var isSleeping: Bool { (SleepState.asleep...SleepState.woken).contains(sleepState.load(ordering: .acquiring)) }
     /// Whether the owner sleeps and nobody has woken it.
@@ -70,7 +68,6 @@ struct Waker: ~Copyable, Sendable {
     borrowing func takeAll() -> Attention { Attention(rawValue: attention.exchange(0, ordering: .sequentiallyConsistent)) }
     /// The owner is about to sleep. It now takes the bits and looks, then either sleeps or calls `stayAwake`.
     @inline(__always) borrowing func beginSleep() { sleepState.store(SleepState.asleep, ordering: .sequentiallyConsistent) }
-    /// The owner has found something to do and does not sleep.
     @inline(__always) borrowing func stayAwake() { sleepState.store(SleepState.working, ordering: .releasing) }
 
     /// The owner's wait has returned. True if somebody has woken it.
@@ -86,6 +83,5 @@ struct Waker: ~Copyable, Sendable {
     borrowing func setHosted(_ isHosted: Bool) { hosted.store(isHosted, ordering: .sequentiallyConsistent) }
     /// Whether the owner is between two sleeps, as the owner sees it: callouts are allowed.
     @inline(__always) var isWorking: Bool { sleepState.load(ordering: .relaxed) == SleepState.working }
-    /// Whether somebody has woken the owner in the sleep in progress.
     var isWoken: Bool { sleepState.load(ordering: .sequentiallyConsistent) == SleepState.woken }
 }

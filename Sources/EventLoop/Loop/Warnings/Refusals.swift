@@ -46,8 +46,7 @@ extension RunLoop {
     /// Whether the loop's `RunLoopThread` was stopped. A precondition failure for a loop of the parent process.
     var wasToldToEnd: Bool { shared.withLock { $0.drain.isRequested } }
 
-    /// A thread that is stopping refuses work in every program that ends in an orderly way: only callers that go on regardless are reported. Every
-    /// other loop ends with its thread, which its users must prevent.
+    /// A thread that is stopping refuses work in every program that ends in an orderly way: only callers that go on regardless are reported.
     private var isRefusalLikelyMistake: Bool {
         shared.withLock { shared in
             guard shared.drain.isRequested else { return true }
