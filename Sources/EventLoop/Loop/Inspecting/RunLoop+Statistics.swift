@@ -62,8 +62,7 @@ struct Counters: ~Copyable, Sendable {
     let changedAt = Counter()
     private let polledAt = Counter()
 
-    @inline(__always) borrowing func beginRunning() {
-        let now = TickClock.ticks
+    @inline(__always) borrowing func beginRunning(at now: UInt64 = TickClock.ticks) {
         changedAt.set(now)
         polledAt.set(now)
     }
@@ -71,8 +70,7 @@ struct Counters: ~Copyable, Sendable {
     @inline(__always) borrowing func endWaiting() {
         let now = TickClock.ticks
         ticksWaiting.add(TickClock.passed(changedAt.current, now))
-        changedAt.set(now)
-        polledAt.set(now)
+        beginRunning(at: now)
     }
 
     /// The owner polls the kernel without waiting. The time of the poll itself belongs to the next stretch.

@@ -14,9 +14,8 @@ final class SlowestCallouts: @unchecked Sendable {
     private struct Entry: ~Copyable {
         /// The place of creation; the kind of callouts that have none.
         let key = Counter()
-        /// In ticks.
-        let duration = Counter()
-        let count = Counter()
+        /// `duration` is in ticks.
+        let duration = Counter(), count = Counter()
     }
 
     init() {

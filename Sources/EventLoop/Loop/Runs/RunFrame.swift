@@ -15,11 +15,12 @@ final class RunFrame: Sendable {
     struct Owned: ~Copyable {
         /// `RunStack` takes it at its end.
         var innerFrame: RunFrame?
-        fileprivate(set) var modeReference: Borrowed<ModeState>?
-        fileprivate(set) var limit = Int64.max
-        fileprivate(set) var returnsAfterSource = false
+        var modeReference: Borrowed<ModeState>?
+        /// In the loop's time; `.min` means one pass, `.max` no limit.
+        var limit = Int64.max
+        var returnsAfterSource = false
         /// The run makes one pass, which does not sleep.
-        fileprivate(set) var pollsOnly = false
+        var pollsOnly = false
         /// A pass that performs blocks sleeps even if its mode is empty then, as in CFRunLoop.
         var sleepsAfterBlocks = false
         /// The pass in progress does so.
@@ -33,15 +34,6 @@ final class RunFrame: Sendable {
     init(outer: Borrowed<RunFrame>?) { self.outer = outer }
     /// The mode of the run. Every run sets it before anything else; nil before the first.
     var mode: ModeState! { owned.modeReference?.object }
-
-    /// Sets the run's parameters. `limit` is in the loop's time; `.min` means one pass, `.max` no limit.
-    @inline(__always) func prepare(_ mode: ModeState, limit: Int64, pollsOnly: Bool, returnsAfterSource: Bool) {
-        owned.modeReference = Borrowed(mode, keptBy: .loop)
-        modeIndex.store(mode.index, ordering: .releasing)
-        owned.limit = limit
-        owned.pollsOnly = pollsOnly
-        owned.returnsAfterSource = returnsAfterSource
-    }
 
     /// The frame of a run that is nested in this one; made once.
     func inner() -> Borrowed<RunFrame> {

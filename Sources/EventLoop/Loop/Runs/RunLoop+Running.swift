@@ -95,9 +95,10 @@ extension RunLoop {
             if isEmpty(mode) { return finishWithoutPass(mode.name, mode) }
         }
         mode.owned.pollerReference?.use { precondition(!$0.state.isInside, Poller.nestedUnderForeign) }
-        frame.prepare(
-            mode, limit: limit, pollsOnly: limit != .max && (limit == .min || limit <= now().nanoseconds),
-            returnsAfterSource: returnsAfterSource)
+        frame.owned.modeReference = Borrowed(mode, keptBy: .loop)
+        frame.modeIndex.store(mode.index, ordering: .releasing)
+        (frame.owned.limit, frame.owned.returnsAfterSource) = (limit, returnsAfterSource)
+        frame.owned.pollsOnly = limit != .max && (limit == .min || limit <= now().nanoseconds)
         let isNested = runs.depth > 1
         // The pending bits were set for another mode, unless only runs of this one came before.
         if owned.modeHistory.turn(to: mode.index, isNested: isNested) { recheckQueues(of: mode) }
