@@ -1,10 +1,9 @@
 internal import CPlatform
 import Synchronization
 
-/// One call of `performAsync`: the closure, the task that awaits its value, and its ticket in the loop's queues. Everything is in one object, because
-/// each further object costs an allocation, and each further generic type a search in the runtime's tables. `@inlinable` code uses it, so that a
-/// caller in another module names its type without such a search. The value goes straight from the closure to the task. The continuation is an unsafe
-/// one, because only the thread that moves the state out of `waiting` resumes the task, and that is checked exhaustively: Tests/Models/awaited.pml.
+/// One call of `performAsync`: the closure, the task that awaits its value, and its ticket. All in one object, because each further one costs an
+/// allocation, and each further generic type a search in the runtime's tables. `@inlinable` code names it, so callers in other modules need no
+/// search. The continuation is unsafe: only the thread that moves the state out of `waiting` resumes the task (Tests/Models/awaited.pml).
 /// Lifecycle: made by the call, which retains it until it returns; the loop's queues retain it until the closure's turn.
 @usableFromInline final class AwaitedPerform<Value>: WorkTicket, @unchecked Sendable {
     // SAFETY: written before the state is `waiting`, and then owned by the thread that ends that state; if it never is, by the calling task.

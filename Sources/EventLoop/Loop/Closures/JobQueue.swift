@@ -102,8 +102,7 @@ extension RunLoop {
         owned.jobs.isRunning = false
     }
 
-    /// Whether nothing but jobs and messages keeps the thread from sleeping, and the kernel was asked a moment ago: a pass with a short job would
-    /// spend most of its time on asking. Nobody observes the sleep then, or step 5 would have asked.
+    /// Whether only jobs and messages keep the thread awake, and the kernel was asked a moment ago: asking would cost more than a short job.
     var mayPutOffPolling: Bool {
         let bits = owned.pending.subtracting(.observed)
         return !bits.isEmpty && bits.isSubset(of: [.jobs, .messages]) && owned.jobs.hasPolledLately()

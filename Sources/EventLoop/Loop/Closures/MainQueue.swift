@@ -15,8 +15,7 @@ extension RunLoop {
     var servesMainQueue: Bool { isMainLoop && cplatform_main_queue_available() }
     func servesMainQueue(in mode: ModeState) -> Bool { servesMainQueue && mode.isCommon.load(ordering: .acquiring) }
 
-    /// Asks Dispatch for the main queue's handle. False when the process has no descriptor for it: Dispatch makes the handle when it is first
-    /// asked, and ends the process if it cannot. True on every other loop.
+    /// False when the process has no descriptor for the handle, which Dispatch makes when first asked; if it cannot, it ends the process.
     func prepareMainQueue() -> Bool {
         if !servesMainQueue || owned.mainQueue.hasHandle { return true }
         // The handle, and three descriptors to spare: other threads may take some before Dispatch does.

@@ -64,8 +64,7 @@ extension RunLoop {
         return true
     }
 
-    /// Performs what is queued for the mode by `perform`, then the custom sources that were signaled before this pass got here. True
-    /// when something was performed. When the run returns after a source, the walk ends with the first.
+    /// Performs what `perform` has queued, then the custom sources that were signaled before. When the run returns after a source, only the first.
     @inline(__always) func performCustomSources(_ frame: RunFrame, _ mode: ModeState) -> Bool { /* DOES CALLOUT */
         hasWork(.forSources) && performPending(frame, mode)
     }

@@ -75,8 +75,7 @@ extension RunLoop.HostedLoop {
 
     /// The host is about to sleep, or reports no more passes. On the owning thread. No-op if no pass was begun.
     package func hostEndsPass() { loop.closeSpan(loop.owned.hosting.pass.take()) }
-    /// What the loop calls when its own thread queues a job between two steps: a task that a handler of the host resumes, for example. If it
-    /// returns true, the host calls `step()` before it sleeps, and `descriptor` does not become readable for the job: no way through the
-    /// kernel. It must return false now and then, or the host's descriptors starve. On the owning thread; nil removes it.
+    /// What the loop calls when its own thread queues a job between two steps. If it returns true, the host calls `step()` before it sleeps, and
+    /// `descriptor` does not become readable for the job. It must return false now and then, or the host's descriptors starve. Owning thread only.
     package func setStepRequest(_ body: (() -> Bool)?) { if !hosted.isOver { hosted.stepRequest = body } }
 }

@@ -5,8 +5,7 @@ internal import CPlatform
 internal import EventLoopLibC
 import Synchronization
 
-/// A mode that a host drives, and the set that the host watches. Held by its loop until the mode is hosted no more, and by the `HostedLoop`, whose
-/// `descriptor` must not become another file's number while the host may watch it.
+/// A mode that a host drives, and the set that the host watches. The `HostedLoop` holds it too: the host may watch the number of the descriptor.
 final class HostedMode: @unchecked Sendable {
     // SAFETY: touched on the loop's thread only; the last reference may be released on any.
 

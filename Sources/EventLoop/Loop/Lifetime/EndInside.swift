@@ -1,8 +1,7 @@
 // The end of a thread inside a handler (`pthread_exit`, `pthread_cancel`): this does what the lost frames would have done, as far as others see it.
 
 extension RunLoop {
-    /// Ends every call that the thread is in as if it had returned, and every run. Does nothing if there is none. A callout may end the thread again;
-    /// then the rest is done by another call. Each thing is taken out before its callout.
+    /// Ends every call and run that the thread is in. If a callout ends the thread again, another call does the rest: each thing is taken out first.
     func endCallsInProgress() { /* DOES CALLOUT */
         let wasAsleep = waker.isSleeping  // the thread may have been cancelled in its sleep
         waker.stayAwake()

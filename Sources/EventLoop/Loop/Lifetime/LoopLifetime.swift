@@ -53,8 +53,7 @@ enum LoopLifetime {
 
     static func endLoopOfThisThread() { /* DOES CALLOUT */ if let pointer = cplatform_current_loop() { end(pointer) } }
 
-    /// "At thread exit, if a key value has a non-NULL destructor pointer, and the thread has a non-NULL value associated with that key ...
-    /// the function pointed to is called" (pthread_key_create(3p)).
+    /// "At thread exit, if a key value has a non-NULL destructor pointer, [...] the function pointed to is called" (pthread_key_create(3p)).
     static let exitKey: pthread_key_t = {
         var key = pthread_key_t()
         let code = pthread_key_create(&key) { pointer in

@@ -7,8 +7,7 @@ extension RunLoop {
         case asleep
         /// Inside a run, between two callouts, or the owner does not publish its callouts yet.
         case working
-        /// In this callout, the innermost. It last went on at `resumedTicks`: at its beginning, or at the end of the last run nested in it. `serial`
-        /// changes with each callout, and with each return from a nested run.
+        /// In this callout, the innermost. `resumedTicks`: when it began, or the last run nested in it ended. `serial` changes with each of both.
         case inCallout(CalloutItem, resumedTicks: UInt64, serial: UInt64)
     }
 
@@ -28,8 +27,7 @@ extension RunLoop {
     /// Whether a working loop may be in a callout that began before the loop published its callouts. The pass of that callout is not published
     /// either, even if a run nested in it has begun to publish. If the loop makes another pass, the callout is over.
     package var isInUnpublishedCallout: Bool { !hasAdoptedObservation || observation.load()?.spans.innermost()?.mark.kind == .run }
-    /// Has the owner wake the watchdogs' thread when it next begins to work. Any thread. Look at `calloutState()` afterwards: it may have begun
-    /// before.
+    /// Has the owner wake the watchdogs' thread when it begins to work. Any thread. Look at `calloutState()` afterwards: it may have begun before.
     package func requestAlarm() { observationForWishes().alarm.store(true, ordering: .sequentiallyConsistent) }
 
     /// Has the owner publish its callouts for one more watchdog, from its next pass on; wakes it. Any thread.

@@ -1,7 +1,6 @@
 import Synchronization
 
-/// A label in sixteen words: the number of its bytes, with a bit if it was truncated, and then the bytes. Copied, because a reference to the label
-/// would have to be retained, and the release of the last one frees memory.
+/// A label in sixteen words: the number of its bytes, with a bit if it was truncated, and the bytes. Copied, because references would be counted.
 enum LabelWords {
     static let maximumBytes = 120
     static let count = 1 + maximumBytes / 8

@@ -37,8 +37,7 @@ extension RunLoop {
     /// When the sleep began that the owner is in, in ticks; nil if it is in none, or in another pass than `spans` end with.
     private func sleepInProgress(_ observation: Observation, in spans: [OpenSpans.Span]) -> UInt64? {
         guard isWaiting, let pass = spans.last, !pass.mark.kind.isCallout else { return nil }
-        // Before it sleeps, this is when it came back from its last sleep: in another pass, or in a run inside this one. After a sleep, it is the
-        // end.
+        // Before a sleep, this is the end of the last one: in another pass, or in a run inside this one. After a sleep, it is its end.
         let start = counters.changedAt.current
         guard start > pass.startTicks && start > pass.resumedTicks else { return nil }
         return isWaiting && observation.spans.innermost()?.serial == pass.serial ? start : nil
@@ -54,8 +53,8 @@ extension RunLoop {
         let clock = RecordingClock(ring.start, end)
         func mode(_ index: Int) -> Mode { index < modeTable.count ? modeTable[index].name : .default }
         func event(_ mark: SpanMark, _ start: UInt64, _ duration: UInt64, _ label: String?) -> Recording.Event {
-            // Both ends are converted, so that a span encloses another one after the rounding if it did before.
-            // A span that a watchdog's observation began earlier begins with the recording.
+            // Both ends are converted, so that spans stay nested after the rounding. Spans that a watchdog's observation began start with the
+            // recording.
             let (first, last) = (clock.instant(max(start, ring.start.ticks)), clock.instant(max(start &+ duration, ring.start.ticks)))
             return Recording.Event(
                 kind: mark.kind, start: first, duration: first.duration(to: last), mode: mode(mark.modeIndex), depth: mark.depth,

@@ -1,7 +1,6 @@
 import Synchronization
 
-/// The slowest callouts of a loop: at most eight, one for each place of creation. The owner compares each callout with atomics. Only a callout that
-/// enters the list, or is the longest of its place, takes the lock.
+/// The slowest callouts of a loop, one for each place of creation. Only a callout that enters the list, or is the longest there, takes the lock.
 final class SlowestCallouts: @unchecked Sendable {
     // SAFETY: `words` and `count` are atomic; `texts` is guarded by its lock, which is also taken to empty the list.
 

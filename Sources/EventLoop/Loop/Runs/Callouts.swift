@@ -14,9 +14,8 @@ extension RunLoop {
     @inline(never) func callOutToTimer(_ timer: Timer) { timer.callHandler() }
     @inline(never) func callOutToObserver(_ observer: Observer, _ activity: Activity) { observer.callHandler(activity) }
 
-    /// On the loop's thread, or on the one that acts for it after its end. A job that came by preference runs as code of the loop, without isolation
-    /// (decision 42). A job of an actor runs isolated only: given a preference that its task does not have, the runtime would send it through the
-    /// queue again at every `await` that returns to the actor.
+    /// A job that came by preference runs as code of the loop, without isolation (decision 42). A job of an actor runs isolated only: with a
+    /// preference that its task does not have, the runtime would send it through the queue again at every `await` that returns to the actor.
     @inline(never) func callOutToJob(_ job: QueuedJob) {
         if job.isPreference {
             job.job.runSynchronously(on: asUnownedTaskExecutor())

@@ -112,8 +112,7 @@ struct ModeHistory {
     /// The only mode that has run in this phase, and for which the pending bits are complete; -1 if there were several.
     private var lastIndex = -1
 
-    /// A run of a mode begins, or the owner looks for work of a hosted mode before it sleeps in the host; -1 if it looks for several modes, one after
-    /// another. True if it may have dropped bits that were set for that mode.
+    /// A run begins, or the owner looks for work of a hosted mode; -1 for several. True if it may have dropped bits that were set for that mode.
     @inline(__always) mutating func turn(to index: Int, isNested: Bool) -> Bool {
         if !isNested && lastIndex == index { return false }
         lastIndex = isNested ? -1 : index

@@ -34,8 +34,7 @@ struct Attention: OptionSet {
 }
 
 extension RunLoop {
-    /// Whether any bit is set that the owner has not handled. Most steps of most passes test this and do nothing else. What they do otherwise is out
-    /// of line, because a short way to the kernel and back is a fast one.
+    /// Whether any bit is set that the owner has not handled. Most steps test this and do nothing else; what they do otherwise is out of line.
     @inline(__always) var hasPendingWork: Bool { !waker.untaken.union(owned.pending).isEmpty }
     /// Whether one of these bits is set: for a step that does nothing for others.
     @inline(__always) func hasWork(_ bits: Attention) -> Bool { !waker.untaken.union(owned.pending).isDisjoint(with: bits) }
@@ -92,16 +91,14 @@ extension RunLoop {
         return work
     }
 
-    /// Takes the bits that others have set, and carries out the changes they queued. Each step does so after it has taken what it is going to call:
-    /// what a thread changes before it queues a closure, signals a source or sends a message takes effect before that is called. A closure may close
-    /// a descriptor whose source was invalidated before, so the kernel must have dropped it.
+    /// Takes others' bits, and carries out the changes they queued. Each step does so after it has taken what it calls, so that earlier changes of a
+    /// thread take effect before. A closure may close a descriptor whose source was invalidated: the kernel must have dropped it.
     @inline(never) func carryOutPendingChanges(_ mode: ModeState) {
         takeAttention(mode)
         if owned.pending.contains(.changes) { applyChanges() }
     }
 
-    /// Carries out pending changes, and makes the last callouts of items that other threads ended: at the end of a pass, so that a run finishes
-    /// without one outstanding, and between taking performs and performing them.
+    /// Carries out pending changes, and makes the last callouts of items that other threads ended: at the end of a pass, and before performs.
     @inline(__always) func finishPendingEnds(_ mode: ModeState) { /* DOES CALLOUT */ if hasWork(.forEnds) { carryOutPendingEnds(mode) } }
 
     @inline(never) private func carryOutPendingEnds(_ mode: ModeState) { /* DOES CALLOUT */

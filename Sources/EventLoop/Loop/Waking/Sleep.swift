@@ -96,8 +96,7 @@ extension RunLoop {
         poller.ready.isEmpty ? outcome : outcome.union(.descriptors)
     }
 
-    /// Makes the mode's base when it is first needed: at the first sleep, or when there is something that the kernel could report. False when there
-    /// is none: none is needed, or the process has no descriptors for one.
+    /// Makes the mode's base when there is something that the kernel could report, or to sleep. False if none is needed, or descriptors are lacking.
     @inline(__always) func preparePoller(_ mode: ModeState, mayStayWithout: Bool) -> Bool {
         if let reference = mode.owned.pollerReference, !isMainLoop { return !mayStayWithout || reference.use { $0.watchesAnything } }
         return preparePollerSlowly(mode, mayStayWithout: mayStayWithout)

@@ -111,8 +111,7 @@ extension RunLoop {
         notify(bits)
     }
 
-    /// The owner has changed how long a sleep may be: the host's descriptor must follow. Callers that may hold a lock leave callouts to the next
-    /// step.
+    /// The owner has changed how long a sleep may be: a host's descriptor must follow. Callers that may hold a lock leave callouts to the next step.
     @inline(__always) func didChangeSleep(callsOut: Bool = false) { /* DOES CALLOUT, if `callsOut` */
         if !waker.isWorking && isCalledByHost { sleepInHost(callsOut: callsOut) }
     }
