@@ -6,25 +6,19 @@
 /// or a tuple of closures, each `withValue` has Swift wrap it in more closures, until its calls fill the stack. `Mutex` is no different.
 public final class LoopBound<Value>: @unchecked Sendable {
     // SAFETY: `box` is accessed only on the thread of `loop`, which every accessor checks. `deinit` sends it to that thread.
-    private let box: Box
+    private let box: Parcel<Value>
     private let loop: RunLoop
-
-    private final class Box: @unchecked Sendable {
-        // SAFETY: as for `LoopBound.box`. Nil after the value was released.
-        var value: Value?
-        init(_ value: consuming sending Value) { self.value = value }
-    }
 
     /// Binds `value` to `loop`'s thread.
     public init(_ value: sending Value, to loop: RunLoop) {
-        box = Box(value)
+        box = Parcel(value)
         self.loop = loop
     }
 
     /// Binds to the calling thread's loop.
     public init(_ value: Value) {
         nonisolated(unsafe) let own = value  // SAFETY: the caller is on the thread that the value is bound to
-        box = Box(own)
+        box = Parcel(own)
         loop = RunLoop.threadsLoop()
     }
 

@@ -19,9 +19,7 @@ extension RunLoop {
         }
         let token = DelayedPerform(self, timer, targetID)
         if let targetID { shared.withLock { $0.delayed[targetID, default: []].append(timer) } }
-        var isAdded = false
-        for mode in modes where add(timer, forMode: mode) { isAdded = true }
-        if !isAdded { token.cancel() }
+        if !modes.reduce(false, { isAdded, mode in add(timer, forMode: mode) || isAdded }) { token.cancel() }
         return token
     }
 

@@ -199,10 +199,10 @@ extension RunLoop {
     }
 }
 
-/// Carries a value that is not Sendable to one place, once.
+/// Carries a value that is not Sendable to a loop's thread.
 final class Parcel<Value>: @unchecked Sendable {
-    // SAFETY: written before the parcel is queued and taken once, by the owning thread; the queue's lock orders the two.
-    private var value: Value?
+    // SAFETY: written before the parcel is shared, and then accessed by one thread at a time. Nil when the value was taken.
+    var value: Value?
 
     init(_ value: sending Value) { self.value = consume value }
     func take() -> sending Value {

@@ -48,8 +48,7 @@ extension RunLoop {
                     dequeue(request)
                     throw PerformTimedOut()
                 }
-                // It has begun, so this waits for its end.
-                _ = request.latch.wait(until: nil)
+                _ = request.latch.wait(until: nil)  // it has begun, so this waits for its end
             }
             // `withoutActuallyEscaping` traps if the closure is referenced elsewhere, and the frames of an abandoned thread reference it.
             if request.state == .abandoned { cplatform_release_all_but_one(context) }

@@ -1,9 +1,8 @@
-// Who observes the callouts of a loop, and what the owner keeps for them. `Attention.observed` is set while somebody does (decision 37).
-
 internal import CPlatform
 import Synchronization
 
-/// The observation of a loop: made with the first wish to observe it, and kept as long as the loop object.
+/// Made with the first wish to observe a loop's callouts, and kept as long as the loop. `Attention.observed` is set while somebody does (decision
+/// 37).
 final class Observation: @unchecked Sendable {
     // SAFETY: atomics, a value with a lock of its own, and what the loop's thread owns.
 
@@ -39,10 +38,9 @@ final class Observation: @unchecked Sendable {
 
     /// Exchanges the ring. The old one is released by the caller, outside the lock. Any thread.
     func setRing(_ ring: EventRing?) -> EventRing? {
-        wishes.withLock { wishes in
-            defer { wishes.ring = ring }
-            return wishes.ring
-        }
+        var ring = ring
+        wishes.withLock { swap(&$0.ring, &ring) }
+        return ring
     }
 
     // MARK: The owner

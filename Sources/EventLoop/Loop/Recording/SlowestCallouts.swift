@@ -69,14 +69,13 @@ final class SlowestCallouts: @unchecked Sendable {
 
     func list() -> [RunLoop.SlowCallout] {
         let unit = TickClock.nanosecondsPerTick
-        let found = texts.withLock { texts -> [RunLoop.SlowCallout] in
-            texts.enumerated().map { index, text in
-                RunLoop.SlowCallout(
-                    kind: text.kind, label: text.label, createdAt: text.site?.description,
-                    duration: .nanoseconds(Int64(clamping: Double(words[index].duration.current) * unit)),
-                    count: words[index].count.current)
-            }
+        let found = texts.withLock { texts in
+            texts.enumerated().map { ($0.element, duration: words[$0.offset].duration.current, count: words[$0.offset].count.current) }
         }
-        return found.sorted { $0.duration > $1.duration }
+        return found.sorted { $0.duration > $1.duration }.map { item, duration, count in
+            RunLoop.SlowCallout(
+                kind: item.kind, label: item.label, createdAt: item.site?.description,
+                duration: .nanoseconds(Int64(clamping: Double(duration) * unit)), count: count)
+        }
     }
 }

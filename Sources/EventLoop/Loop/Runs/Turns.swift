@@ -3,12 +3,12 @@
 extension RunLoop {
     /// Handles the kind whose turn it is (rule 1.19). True when a source was handled. Other kinds stay ready for the next pass.
     @inline(__always) func handleReady(_ ready: Ready, _ frame: RunFrame, _ mode: ModeState) -> Bool { /* DOES CALLOUT */
-        if ready == .descriptors && mode.owned.timers.isEmpty && !owned.pending.hasEvents {
+        let hasOthers = !mode.owned.timers.isEmpty || !owned.pending.isDisjoint(with: .forEvents)
+        if ready == .descriptors && !hasOthers {
             mode.owned.lastServed = .descriptors
             return mode.owned.pollerReference!.use { serveDescriptors(frame, mode, $0) }  // it has collected something
         }
-        if ready.isEmpty && mode.owned.timers.isEmpty && !owned.pending.hasEvents { return false }
-        return handleInTurn(ready, frame, mode)
+        return (hasOthers || !ready.isEmpty) && handleInTurn(ready, frame, mode)
     }
 
     @inline(never) private func handleInTurn(_ ready: Ready, _ frame: RunFrame, _ mode: ModeState) -> Bool { /* DOES CALLOUT */

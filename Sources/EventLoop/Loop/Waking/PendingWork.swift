@@ -29,8 +29,6 @@ struct Attention: OptionSet {
     static let forEvents: Attention = [.messages, .mainQueueDrain]
     /// All but `observed`, which stays while the loop is observed: for steps that do nothing for observers.
     static let forSteps = Attention(rawValue: ~observed.rawValue)
-
-    @inline(__always) var hasEvents: Bool { !isDisjoint(with: .forEvents) }
 }
 
 extension RunLoop {
