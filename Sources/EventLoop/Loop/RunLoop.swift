@@ -65,12 +65,12 @@ public final class RunLoop: Sendable {
 
     /// The calling thread's loop, made on first use and ended when the thread exits.
     ///
-    /// Traps when the process has no descriptors left for a new loop, nor the one that it keeps in reserve, and in a child
-    /// process on the thread of an inherited loop. See `CFRunLoopGetCurrent`.
+    /// Traps when the process has no descriptors left for a new loop, nor the one that it keeps in reserve, and in a child process on the thread of
+    /// an inherited loop. See `CFRunLoopGetCurrent`.
     @available(*, noasync, message: "an async function has no thread of its own; keep the RunLoop you mean")
     public static var current: RunLoop { threadsLoop() }
-    /// The main thread's loop, from any thread. In a common mode it also serves `DispatchQueue.main` and `@MainActor`, and is never `.finished`. See
-    /// `CFRunLoopGetMain`.
+    /// The main thread's loop, from any thread. While it runs in a common mode it also serves `DispatchQueue.main` and `@MainActor`, and is never
+    /// `.finished` there. See `CFRunLoopGetMain`.
     public static var main: RunLoop { LoopLifetime.main }
 
     /// Whether the caller is on the owning thread. Thread-safe.

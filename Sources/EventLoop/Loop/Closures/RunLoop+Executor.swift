@@ -18,11 +18,9 @@ extension RunLoop: SerialExecutor, TaskExecutor {
     public func asUnownedTaskExecutor() -> UnownedTaskExecutor { UnownedTaskExecutor(ordinary: self) }
     /// Two loops are never one context.
     public func isSameExclusiveExecutionContext(other: RunLoop) -> Bool { self === other }
-    /// Whether the caller may assume to be isolated to an actor on this loop: true on the loop's thread, in plain handlers too, and, when the
-    /// loop has ended, in its jobs. `assumeIsolated` asks here. Thread-safe; two loads.
+    /// Whether the caller may assume to be isolated to an actor on this loop: on the loop's thread, and in the jobs of an ended loop. Two loads.
     ///
-    /// In a handler on the loop's thread no job of the loop is running, unless a *nested* run calls it from inside a job: code that runs the loop
-    /// inside a job answers for what its handlers assume.
+    /// In a handler no job of the loop is running, unless a *nested* run calls it inside a job: code that does that answers for what handlers assume.
     public func isIsolatingCurrentContext() -> Bool? { isIsolatingCaller }
 
     /// Traps unless `isIsolatingCurrentContext()` is true.

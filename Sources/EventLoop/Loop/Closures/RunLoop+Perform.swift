@@ -140,8 +140,8 @@ extension RunLoop {
     // MARK: Blocks: closures that are queued without waking anybody (CFRunLoopPerformBlock)
     /// Queues a block as CFRunLoopPerformBlock does: it wakes nobody and is not a handled source, but a loop does not sleep over it.
     ///
-    /// It is performed once, in the first run of any of `modes`, first in first out. False when the loop has ended: the block will not
-    /// be performed. An empty list of modes performs nothing. Thread-safe.
+    /// It is performed once, in the first run of any of `modes`, first in first out. False when the loop has ended: the block will not be performed.
+    /// An empty list of modes performs nothing. Thread-safe.
     @discardableResult
     public func performBlock(
         inModes modes: [Mode] = Mode.onlyDefault, file: StaticString = #fileID, line: UInt = #line, _ block: @escaping @Sendable () -> Void

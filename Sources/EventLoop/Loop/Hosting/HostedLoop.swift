@@ -19,8 +19,7 @@ extension RunLoop {
 
     /// A loop that is driven by a host through one descriptor. On the owning thread only.
     ///
-    /// If the loop's thread ends, `descriptor` stays open but quiet, and `step()` returns `.finished`. The last release on the owning thread
-    /// invalidates.
+    /// After the thread's end, `descriptor` is open but quiet, and `step()` returns `.finished`. The last release on the owning thread invalidates.
     public final class HostedLoop {
         let loop: RunLoop
         let hosted: HostedMode

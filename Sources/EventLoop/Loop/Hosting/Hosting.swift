@@ -99,8 +99,7 @@ extension RunLoop {
         if !hosted.isOver && isEmpty(hosted.mode) {
             wakeInHost()
             takeAttention(hosted.mode)
-            // In a handler, the wake-up is for the outer run.
-            if runs.depth == 0 { owned.pending.subtract(.wake) }
+            if runs.depth == 0 { owned.pending.subtract(.wake) }  // in a handler, the wake-up is for the outer run
             _ = hosted.mode.owned.poller?.poll()
             sleepInHost()
         }
@@ -158,15 +157,13 @@ extension RunLoop {
 
     /// Makes the hosts' descriptors readable when their modes have something to do, now or later: without `callsOut`, also what is to be called.
     @inline(never) func sleepInHost(callsOut: Bool = true) { /* DOES CALLOUT, if `callsOut` */
-        // What is changed meanwhile is seen below.
-        if owned.hosting.isMakingCallouts || owned.hosting.isEmpty { return }
+        if owned.hosting.isMakingCallouts || owned.hosting.isEmpty { return }  // changes made meanwhile are seen below
         shared.preconditionOurs()
         // The bits that are taken below may be for the mode of the run in progress.
         defer { if runs.depth > 0 { owned.pending.formUnion(.recheckQueues) } }
         if callsOut {
             makeCalloutsBeforeSleep()
-            // A callout may have invalidated the last of them.
-            if owned.hosting.isEmpty { return }
+            if owned.hosting.isEmpty { return }  // a callout may have invalidated the last of them
         }
         wakeInHost()
         // No callouts from here on.
@@ -201,8 +198,7 @@ extension RunLoop {
             if hasPendingWork { carryOutPendingChanges(mode) }
             if owned.pending.contains(.finishing) { finishItems() }
             if mode.hasGuestLoops { prepareGuestLoops(mode) }
-            // The main queue may have become one of the mode's.
-            _ = preparePoller(mode, mayStayWithout: false)
+            _ = preparePoller(mode, mayStayWithout: false)  // the main queue may have become one of the mode's
         }
         owned.hosting.isMakingCallouts = false
     }

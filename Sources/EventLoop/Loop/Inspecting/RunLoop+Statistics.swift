@@ -22,8 +22,8 @@ extension RunLoop {
         public var jobsPerformed: UInt64
         /// Real time asleep, real time at work inside runs, and the longest work between two sleeps. Work in progress counts up to the last poll.
         public var timeWaiting: Duration, timeWorking: Duration, longestPass: Duration
-        /// How long the thread was away from the kernel between two polls, inside runs (and inside `HostedLoop.step()`): a descriptor that
-        /// became ready waited at most that long. Real time. Always on.
+        /// How long the thread was away from the kernel between two polls, inside runs (and inside `HostedLoop.step()`): a descriptor that became
+        /// ready waited at most that long. Real time. Always on.
         public var responseDelays = Histogram()
         /// How much later than its date each timer was called, in the loop's time. Always on.
         public var timerLateness = Histogram()

@@ -20,8 +20,7 @@ extension RunLoop {
             $0.endWorking()
         }
         _ = shared.withLock { $0.jobs.putBack(&owned.jobs.batch, common) }
-        // Items that were removed in their own calls are held for the end of these.
-        applyChanges()
+        applyChanges()  // items that were removed in their own calls are held for the end of these
         endCallsOfSources()
         endCallsOfObservers()
         while let ticket = owned.performing?.takeUnretainedValue() {  // ends: each iteration removes one

@@ -11,8 +11,7 @@ enum LoopGlobals {
     private static func hold() {
         LoopID.prepare()
         TickClock.prepare()
-        _ = (RunLoop.Mode.onlyCommon, RunLoop.Mode.onlyDefault)
-        _ = (LoopLifetime.exitKey, CallInProgress.key)
+        _ = (RunLoop.Mode.onlyCommon, RunLoop.Mode.onlyDefault, LoopLifetime.exitKey, CallInProgress.key)
         Reserve.prepare()
         LoopRegistry.hold()
         OrphanedJobExecutor.hold()

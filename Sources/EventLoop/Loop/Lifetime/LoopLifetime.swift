@@ -119,7 +119,6 @@ package enum LoopRegistry {
         _ = none.count
         _ = loops.lockValue()
     }
-
     /// Between `hold` and `release`.
     static func clear() { loops.lockedValue().initialize(to: none) }
     static func release() { loops.unlock() }

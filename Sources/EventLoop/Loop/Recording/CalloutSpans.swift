@@ -131,7 +131,6 @@ extension RunLoop {
 
 // MARK: - The callbacks of C libraries inside the wait, for those who observe a loop's callouts
 extension RunLoop: GuestObserver {
-    /// The base of a mode reports from now on when C libraries are called, or no longer does.
     func observeGuests(of poller: Poller) { poller.state.guestObserver = isObserved ? self : nil }
 
     func willCallGuests(isWaiting: Bool) -> OpenCalloutSpan? {

@@ -1,8 +1,7 @@
 internal import CPlatform
 import Synchronization
 
-/// Made with the first wish to observe a loop's callouts, and kept as long as the loop. `Attention.observed` is set while somebody does (decision
-/// 37).
+/// Made with the first wish to observe a loop's callouts, and kept with the loop. `Attention.observed` is set while somebody does (decision 37).
 final class Observation: @unchecked Sendable {
     // SAFETY: atomics, a value with a lock of its own, and what the loop's thread owns.
 

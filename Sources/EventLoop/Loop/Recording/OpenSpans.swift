@@ -34,14 +34,12 @@ struct OpenSpans: ~Copyable, @unchecked Sendable {
 
     /// More spans than this are neither shown nor recorded: some 80 runs, one inside another.
     static let capacity = 256
-    private typealias Words = UnsafeMutablePointer<Atomic<UInt64>>
-
     fileprivate enum Field {
         static let serial = 0, start = 1, resumed = 2, mark = 3, site = 4, flow = 5, label = 6
         static let count = label + LabelWords.count
     }
 
-    private let words: Words
+    private let words: UnsafeMutablePointer<Atomic<UInt64>>
     private let depthWord = Atomic<Int>(0)
     private let lastSerial = Counter()
 

@@ -53,8 +53,7 @@ extension RunLoop {
         let clock = RecordingClock(ring.start, end)
         func mode(_ index: Int) -> Mode { index < modeTable.count ? modeTable[index].name : .default }
         func event(_ mark: SpanMark, _ start: UInt64, _ duration: UInt64, _ label: String?) -> Recording.Event {
-            // Both ends are converted, so that spans stay nested after the rounding. Spans that a watchdog's observation began start with the
-            // recording.
+            // Both ends are converted, so that spans stay nested after the rounding. A span that a watchdog saw begin starts with the recording.
             let (first, last) = (clock.instant(max(start, ring.start.ticks)), clock.instant(max(start &+ duration, ring.start.ticks)))
             return Recording.Event(
                 kind: mark.kind, start: first, duration: first.duration(to: last), mode: mode(mark.modeIndex), depth: mark.depth,

@@ -11,10 +11,8 @@ final class SlowestCallouts: @unchecked Sendable {
     private let count = Counter()
 
     private struct Entry: ~Copyable {
-        /// The place of creation; the kind of callouts that have none.
-        let key = Counter()
-        /// `duration` is in ticks.
-        let duration = Counter(), count = Counter()
+        /// `key`: the place of creation; the kind of callouts that have none. `duration`: in ticks.
+        let key = Counter(), duration = Counter(), count = Counter()
     }
 
     init() {

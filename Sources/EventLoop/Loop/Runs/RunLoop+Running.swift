@@ -193,8 +193,7 @@ extension RunLoop {
     /// The present in the loop's own time: manual when it uses a `ManualClock`. Thread-safe.
     package func now() -> Instant { time.now }
 
-    /// Ends the innermost run. If there is none, does nothing; with `sticky`, the next run then ends at once with `.stopped`, without notifying
-    /// observers.
+    /// Ends the innermost run. If there is none, does nothing; with `sticky`, the next run ends at once with `.stopped`, and notifies no observer.
     ///
     /// The pass in progress is completed, without sleeping. A stop acts on the run that is innermost at the moment of the call; two stops before one
     /// is noticed end one run. A run that returns `.handledSource` uses up an ordinary stop; a sticky one is kept for the next run. Any thread, and

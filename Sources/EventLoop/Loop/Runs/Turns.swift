@@ -32,8 +32,7 @@ extension RunLoop {
             case .messages:
                 guard owned.pending.contains(.messages) else { continue }
                 mode.owned.lastServed = .messages
-                // They may have been for another mode, or another loop was faster.
-                if serveMessages(frame, mode) { return true }
+                if serveMessages(frame, mode) { return true }  // or they were for another mode, or another loop was faster
             case .mainQueue:
                 guard ready.contains(.mainQueue) || (owned.pending.contains(.mainQueueDrain) && servesMainQueue(in: mode))
                 else { continue }

@@ -43,8 +43,8 @@ extension RunLoop {
         mode.owned.pollerReference?.use { !isMainLoop && !$0.ready.isEmpty && $0.hasVerifiedLeftover() } ?? false
     }
 
-    /// Sleeps until something happens in the mode, the run's limit or `latest` passes, or somebody wakes the thread; not at all when there is
-    /// something to do already. Calls out only to who waits for the end of the pass.
+    /// Sleeps until something happens in the mode, the run's limit or `latest` passes, or the thread is woken. Calls out to listeners of the pass's
+    /// end.
     @inline(__always) func sleep(_ frame: RunFrame, _ mode: ModeState, until latest: Int64) -> Ready { /* DOES CALLOUT */
         shared.preconditionOurs()
         if owned.pending.contains(.passEnd) { callPassEndListeners() }
@@ -63,8 +63,7 @@ extension RunLoop {
             waker.beginSleep()
             if !poller.ready.isEmpty || isReasonToStayAwake(frame, mode) {
                 waker.stayAwake()
-                // The kernel must be asked again about level-triggered leftovers.
-                if poller.ready.isEmpty && mayPutOffPolling { return Ready() }
+                if poller.ready.isEmpty && mayPutOffPolling { return Ready() }  // the kernel must be asked again about leftovers
                 if frame.owned.returnsAfterSource && hasLeftover(mode) { return .descriptors }
                 counters.poll()
                 return ready(after: poller.poll(), poller)
@@ -80,8 +79,7 @@ extension RunLoop {
 
     @inline(never) func didWakeUp(_ mode: ModeState) {
         counters.wakeUps.increment()
-        // A timer that another thread has added may be due at step 9.
-        carryOutPendingChanges(mode)
+        carryOutPendingChanges(mode)  // a timer that another thread has added may be due at step 9
     }
 
     @inline(__always) private func wait(_ poller: Poller, until limit: Int64) -> Poller.WaitResult {
@@ -104,8 +102,7 @@ extension RunLoop {
 
     private func preparePollerSlowly(_ mode: ModeState, mayStayWithout: Bool) -> Bool {
         if let poller = mode.owned.poller {
-            // The mode may have become a common one after its base was made.
-            if servesMainQueue(in: mode) && !watchMainQueue(poller) { return false }
+            if servesMainQueue(in: mode) && !watchMainQueue(poller) { return false }  // the mode may have become a common one
             return !mayStayWithout || poller.watchesAnything
         }
         if mayStayWithout && !mayHaveWatches(mode) { return false }

@@ -89,8 +89,7 @@ struct Waker: ~Copyable, Sendable {
 extension RunLoop {
     /// Has a sleeping loop make another pass; a loop that works is not interrupted. Calls before the loop takes the wake-up coalesce.
     ///
-    /// Any thread, and any signal handler: no lock, no allocation, keeps errno. One system call when the loop sleeps, else none. See
-    /// `CFRunLoopWakeUp`.
+    /// Any thread, and any signal handler: no lock, no allocation, keeps errno. A system call only if the loop sleeps. See `CFRunLoopWakeUp`.
     public func wakeUp() { waker.wakeUp() }
     /// Whether the owning thread is blocked waiting for an event. False in every callout. Thread-safe.
     // The owning thread runs its caller, perhaps a C library's callback inside libevent.

@@ -11,7 +11,7 @@ struct FinishedRuns {
     private var passes: UInt64 = 0
     private var start = RunLoop.Instant(nanoseconds: 0)
 
-    /// Counts a run. Returns true if it is the last of a series that is a mistake.
+    /// True if this run is the last of a series that is a mistake.
     mutating func isTooMany(passes: UInt64, now: () -> RunLoop.Instant) -> Bool {
         if count == 0 || passes != self.passes { (count, self.passes, start) = (0, passes, now()) }
         count += 1
