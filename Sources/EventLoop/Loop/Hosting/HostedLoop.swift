@@ -52,7 +52,7 @@ extension RunLoop {
             return loop.nextDeadline(of: hosted)
         }
 
-        /// The loop is its thread's again, and may be run. Closes `descriptor`, so the host must have stopped watching it. Idempotent.
+        /// The loop is its thread's again, and may be run. Closes `descriptor`, so the host must have stopped watching it. No-op if called before.
         public func invalidate() {
             if hosted.isOver || !loop.isOurs { return hosted.closeSet() }
             loop.preconditionOnLoop("HostedLoop.invalidate")
