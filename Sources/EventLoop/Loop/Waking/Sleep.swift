@@ -43,8 +43,7 @@ extension RunLoop {
         mode.owned.pollerReference?.use { !isMainLoop && !$0.ready.isEmpty && $0.hasVerifiedLeftover() } ?? false
     }
 
-    /// Sleeps until something happens in the mode, the run's limit or `latest` passes, or the thread is woken. Calls out to listeners of the pass's
-    /// end.
+    /// Sleeps until something happens in the mode, the run's limit or `latest` passes, or the thread is woken. Calls out to pass-end listeners only.
     @inline(__always) func sleep(_ frame: RunFrame, _ mode: ModeState, until latest: Int64) -> Ready { /* DOES CALLOUT */
         shared.preconditionOurs()
         if owned.pending.contains(.passEnd) { callPassEndListeners() }
