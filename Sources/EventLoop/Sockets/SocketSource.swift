@@ -8,18 +8,15 @@ extension RunLoop {
     public final class SocketSource: Source, @unchecked Sendable {
         // SAFETY: constants and atomics.
 
-        private enum Role: Sendable {
-            case listening(ListeningSocket)
-            case connecting(ConnectAttempt)
-        }
-
         /// Decides which of the ready sources are called first.
         public let priority: Priority
-        private let role: Role
+        /// The source has one of the two.
+        private let listener: ListeningSocket?
+        private let attempt: ConnectAttempt?
         private let wantsConnections = Atomic<Bool>(true)
         private let isPaused = Atomic<Bool>(false)
         /// The length of the next pause, in nanoseconds.
-        private let pause = Atomic<Int64>(SocketSource.shortestPause)
+        private let pause = Atomic<Int64>(SocketSource.pauses.lowerBound)
         /// Ends a pause, or retries to connect.
         private let retry: CompanionTimer
         /// The limit of a connection; nil for a listener.
@@ -31,10 +28,8 @@ extension RunLoop {
             var completion: @Sendable (SocketSource, Result<Int32, SourceError>) -> Void = { _, _ in }
         }
 
-        private static let shortestPause: Int64 = 5_000_000
-        private static let longestPause: Int64 = 1_000_000_000
-        private static let shortestRetry: Int64 = 1_000_000
-        private static let longestRetry: Int64 = 100_000_000
+        private static let pauses: ClosedRange<Int64> = 5_000_000...1_000_000_000
+        private static let retries: ClosedRange<Int64> = 1_000_000...100_000_000
 
         /// Makes a source that listens. The socket listens at once: connections wait in the kernel's queue until the source is in a loop that runs.
         ///
@@ -47,9 +42,7 @@ extension RunLoop {
         ///   - reusePort: SO_REUSEPORT: several sockets may listen on one port. On Linux the kernel distributes the connections among them.
         ///   - ipv6Only: whether a socket that listens on `::` refuses IPv4. If false, it accepts both, regardless of the system's setting.
         ///   - priority: decides which of the ready sources are called first.
-        ///   - label: for warnings, recordings and `debugDescription`.
-        ///   - file: with `line`, the place that warnings and recordings name.
-        ///   - line: see `file`.
+        ///   - label: for warnings, recordings and `debugDescription`. Warnings and recordings also name the place, `file` and `line`.
         ///   - accept: called on the loop's thread with the descriptor, which the handler must close, and the peer's address.
         /// - Throws: `.badAddress` for a host that is not numeric or a path that is too long; otherwise `.system` with the operation that failed. A
         ///   relative Unix path is made absolute. If its file is a socket on which nobody listens any more (connecting is refused), it is replaced;
@@ -59,7 +52,8 @@ extension RunLoop {
             priority: Priority = .default, label: String? = nil, file: StaticString = #fileID, line: UInt = #line,
             accept: @escaping @Sendable (SocketSource, _ descriptor: Int32, _ peer: SocketAddress) -> Void
         ) throws(SourceError) {
-            role = .listening(try ListeningSocket(address, backlog: backlog, reusePort: reusePort, ipv6Only: ipv6Only))
+            listener = try ListeningSocket(address, backlog: backlog, reusePort: reusePort, ipv6Only: ipv6Only)
+            attempt = nil
             self.priority = priority
             retry = CompanionTimer("pause of a listener")
             deadline = nil
@@ -79,7 +73,8 @@ extension RunLoop {
             adoptingListener descriptor: Int32, priority: Priority = .default, label: String? = nil, file: StaticString = #fileID,
             line: UInt = #line, accept: @escaping @Sendable (SocketSource, _ descriptor: Int32, _ peer: SocketAddress) -> Void
         ) throws(SourceError) {
-            role = .listening(try ListeningSocket(adopting: descriptor))
+            listener = try ListeningSocket(adopting: descriptor)
+            attempt = nil
             self.priority = priority
             retry = CompanionTimer("pause of a listener")
             deadline = nil
@@ -95,9 +90,7 @@ extension RunLoop {
         ///   - timeout: how long the attempt may take, in the loop's time, from the first addition of the source to a loop. If nil, the
         ///     kernel decides. If the connection is established when the limit passes, the attempt succeeds.
         ///   - priority: decides which of the ready sources are called first.
-        ///   - label: for warnings, recordings and `debugDescription`.
-        ///   - file: with `line`, the place that warnings and recordings name.
-        ///   - line: see `file`.
+        ///   - label: for warnings, recordings and `debugDescription`. Warnings and recordings also name the place, `file` and `line`.
         ///   - completion: called with a descriptor, which the handler must close, or with the error: `.system` with the operation
         ///     `connect` and its errno; ETIMEDOUT if the attempt timed out. Not called if the source is invalidated earlier.
         /// - Throws: `.badAddress` for a host that is not numeric or a path that is too long, `.system` if no socket could be made. A
@@ -119,11 +112,11 @@ extension RunLoop {
             completion: @escaping @Sendable (SocketSource, Result<Int32, SourceError>) -> Void
         ) throws(SourceError) {
             let attempt = try ConnectAttempt(address, from: local, prepare)
-            role = .connecting(attempt)
+            (listener, self.attempt) = (nil, attempt)
             self.priority = priority
             retry = CompanionTimer("try of a connection", startingWhenAdded: attempt.phase == .queueIsFull ? Swift.Duration.zero : nil)
             deadline = CompanionTimer("limit of a connection", startingWhenAdded: timeout)
-            pause.store(Self.shortestRetry, ordering: .relaxed)
+            pause.store(Self.retries.lowerBound, ordering: .relaxed)
             handlers = HandlerSlot(Handlers(completion: completion))
             super.init(kind: .watched, recordedKind: .socketSource, label: label, site: CreationSite(file, line))
         }
@@ -132,25 +125,22 @@ extension RunLoop {
 
         /// Ends listening without resetting those who have connected: refuses new connections, if the socket is the source's own.
         package func refuseConnections() {
-            guard case .listening(let socket) = role, rundown.enter() else { return }
-            defer { if rundown.exit() { finish() } }
-            socket.refuseConnections()
+            guard let listener, rundown.enter() else { return }
+            defer { endUse() }
+            listener.refuseConnections()
         }
 
         /// Accepts at most `limit` waiting connections on this thread. False if descriptors or memory ran out, and nobody else can accept the rest.
         package func acceptWaiting(limit: Int, _ accept: (Int32) -> Void) -> Bool { /* DOES CALLOUT */
-            guard case .listening(let socket) = role, rundown.enter() else { return true }
+            guard let listener, rundown.enter() else { return true }
+            defer { endUse() }
             // A thread that ended in accept(2) would leave the use that it has begun, so the source would never end.
             let cancellation = cplatform_hold_cancellation()
-            defer {
-                // First: the last use calls out.
-                cplatform_resume_cancellation(cancellation)
-                if rundown.exit() { finish() }
-            }
+            defer { cplatform_resume_cancellation(cancellation) }  // before the last use, which calls out, ends
             for _ in 0..<limit {
-                switch socket.accept() {
+                switch listener.accept() {
                 case .connection(let descriptor, _): accept(descriptor)
-                case .exhausted: return !socket.losesItsQueue
+                case .exhausted: return !listener.losesItsQueue
                 case .nothing, .broken: return true
                 }
             }
@@ -158,57 +148,31 @@ extension RunLoop {
         }
 
         /// The socket's own address, with its actual port, or its path. Nil after a connecting source has passed on or closed it. Thread-safe.
-        public var localAddress: SocketAddress? {
-            switch role {
-            case .listening(let socket): socket.localAddress
-            case .connecting(let attempt): attempt.localAddress
-            }
-        }
-
+        public var localAddress: SocketAddress? { listener?.localAddress ?? attempt?.localAddress }
         /// The source's socket, for setting options. Do not close or read it. -1 after the source has passed on or closed its socket. Thread-safe.
-        public var descriptor: Int32 {
-            switch role {
-            case .listening(let socket): socket.descriptor
-            case .connecting(let attempt): attempt.descriptor
-            }
-        }
+        public var descriptor: Int32 { listener?.descriptor ?? attempt?.descriptor ?? -1 }
 
         /// Whether a listening source accepts connections. While false, connections wait in the kernel's queue, and the source stays in its modes and
         /// keeps them from being empty. A change takes effect before the next wait, on the owning thread at once. False if connecting. Thread-safe.
         public var isAccepting: Bool {
-            get {
-                if case .connecting = role { return false }
-                return wantsConnections.load(ordering: .acquiring)
-            }
+            get { listener != nil && wantsConnections.load(ordering: .acquiring) }
             set {
-                guard case .listening = role else { return }
-                if wantsConnections.exchange(newValue, ordering: .acquiringAndReleasing) == newValue { return }
+                if listener == nil || wantsConnections.exchange(newValue, ordering: .acquiringAndReleasing) == newValue { return }
                 if newValue { endPause() } else { watchDidChange() }
             }
         }
 
         // MARK: Being served
-
         override var watch: Watch? {
-            let (descriptor, identity, wanted) =
-                switch role {
-                case .listening(let socket): (socket.descriptor, socket.identity, acceptsNow ? Readiness.read : [])
-                case .connecting(let attempt):
-                    switch attempt.phase {
-                    case .inProgress, .failed: (attempt.descriptor, attempt.identity, Readiness.write)
-                    case .queueIsFull: (attempt.descriptor, attempt.identity, [])
-                    case .finished: (-1, attempt.identity, [])
-                    }
-                }
-            if descriptor < 0 { return nil }
+            let (phase, descriptor) = (attempt?.phase, descriptor)
+            guard phase != .finished, descriptor >= 0, let identity = listener?.identity ?? attempt?.identity else { return nil }
+            let isIdle = attempt == nil ? !acceptsNow : phase == .queueIsFull
+            let wanted: Readiness = isIdle ? [] : attempt == nil ? .read : .write
             return Watch(identity: identity, descriptor: descriptor, wanted: wanted, trigger: .level, priority: priority)
         }
 
         override func serve(_ ready: Readiness) -> Bool { /* DOES CALLOUT */
-            switch role {
-            case .listening(let socket): acceptsNow && acceptOne(socket)
-            case .connecting(let attempt): deliver(attempt)
-            }
+            if let listener { acceptsNow && acceptOne(listener) } else { deliver() }
         }
 
         override func didJoin(_ loop: RunLoop, _ mode: Mode) {
@@ -227,50 +191,37 @@ extension RunLoop {
         }
 
         override func releaseHandlers() {
-            switch role {
-            case .listening(let socket): socket.end()
-            case .connecting(let attempt): attempt.end()
-            }
+            listener?.end()
+            attempt?.end()
             handlers.clear()
         }
 
-        override var typeDescription: String {
-            switch role {
-            case .listening(let socket): "listener on \(socket.localAddress)"
-            case .connecting: "connecting socket"
-            }
-        }
-
+        override var typeDescription: String { listener.map { "listener on \($0.localAddress)" } ?? "connecting socket" }
         private var retryFired: @Sendable () -> Void { { [weak self] in self?.tryAgain() } }
         private var deadlineFired: @Sendable () -> Void { { [weak self] in self?.timeOut() } }
 
         // MARK: Listening
-
         private var acceptsNow: Bool { wantsConnections.load(ordering: .acquiring) && !isPaused.load(ordering: .acquiring) }
 
-        private func acceptOne(_ socket: ListeningSocket) -> Bool { /* DOES CALLOUT */
-            switch socket.accept() {
+        private func acceptOne(_ listener: ListeningSocket) -> Bool { /* DOES CALLOUT */
+            switch listener.accept() {
             case .connection(let descriptor, let peer):
-                pause.store(Self.shortestPause, ordering: .relaxed)
+                pause.store(Self.pauses.lowerBound, ordering: .relaxed)
                 // A source that is being served has its handlers.
                 handlers.with { $0.handlers.accept(self, descriptor, peer) }
                 return true
             case .nothing: return false
             case .exhausted:
-                pauseAccepting()
+                // The listener stays readable but cannot accept, so the loop would spin if it watched the listener.
+                isPaused.store(true, ordering: .releasing)
+                startRetry(Self.pauses)
+                watchDidChange()
                 return false
             case .broken(let code):
-                noteFailure(.system(operation: "accept on \(socket.localAddress)", errno: code))
+                noteFailure(.system(operation: "accept on \(listener.localAddress)", errno: code))
                 invalidate()
                 return false
             }
-        }
-
-        /// The listener stays readable but cannot accept, so the loop would spin if it watched the listener.
-        private func pauseAccepting() {
-            isPaused.store(true, ordering: .releasing)
-            retry.start(nextPause(upTo: Self.longestPause), for: self, retryFired)
-            watchDidChange()
         }
 
         private func endPause() {
@@ -279,36 +230,29 @@ extension RunLoop {
             watchDidChange()
         }
 
-        /// The end of a pause that begins now. Doubles the length of the next one.
-        private func nextPause(upTo longest: Int64) -> CompanionTimer.Date {
+        /// Begins a pause, and doubles the next one.
+        private func startRetry(_ lengths: ClosedRange<Int64>) {
             let present = pause.load(ordering: .relaxed)
-            pause.store(min(present * 2, longest), ordering: .relaxed)
-            return CompanionTimer.after(.nanoseconds(present))
+            pause.store(min(present * 2, lengths.upperBound), ordering: .relaxed)
+            retry.start(CompanionTimer.after(.nanoseconds(present)), for: self, retryFired)
         }
 
         // MARK: Connecting
-
         /// On a loop's thread, in a mode of the source.
-        private func tryAgain() {
-            guard case .connecting(let attempt) = role else { return endPause() }
-            report(attempt.tryAgain())
-        }
-
-        private func timeOut() {
-            if case .connecting(let attempt) = role { report(attempt.timeOut()) }
-        }
+        private func tryAgain() { if let attempt { report(attempt.tryAgain()) } else { endPause() } }
+        private func timeOut() { if let attempt { report(attempt.timeOut()) } }
 
         private func report(_ phase: ConnectAttempt.Phase) {
             switch phase {
             case .inProgress, .failed: watchDidChange()
-            case .queueIsFull: retry.start(nextPause(upTo: Self.longestRetry), for: self, retryFired)
+            case .queueIsFull: startRetry(Self.retries)
             case .finished: break
             }
         }
 
         /// Reports the outcome if there is one. The loop has claimed the source, so the use of its membership lasts until this returns.
-        private func deliver(_ attempt: ConnectAttempt) -> Bool { /* DOES CALLOUT */
-            guard isValid, let outcome = attempt.claim() else { return false }
+        private func deliver() -> Bool { /* DOES CALLOUT */
+            guard isValid, let attempt, let outcome = attempt.claim() else { return false }
             // After the claim no other loop starts to watch the socket. The loops that watch it have memberships until the source is invalid.
             let isShared = state.withLock { $0.memberships.count > 1 }
             invalidate()
