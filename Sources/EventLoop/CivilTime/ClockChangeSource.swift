@@ -74,11 +74,8 @@ extension RunLoop {
         }
 
         override func didLeave(_ loop: RunLoop, _ mode: Mode) { loop.time.manualClock?.count(self, -1) }
-
         override func releaseHandlers() { handler.clear() }
-
         override var goesByWallTime: Bool { true }
-
         override var typeDescription: String { "clock change" }
     }
 }

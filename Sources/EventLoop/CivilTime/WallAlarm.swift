@@ -59,7 +59,6 @@ struct WallAlarm<State: Sendable>: ~Copyable, Sendable {
 extension RunLoop.Source {
     /// One of the source's loops, which go by one clock (rule 18.34). Nil in none, also while it is served: another thread may have removed it.
     var anyLoop: RunLoop? { state.withLockIfOwn { $0.first?.loop } ?? nil }
-
     /// The manual clock of those loops; nil if they go by the system's, or if there are none.
     var manualClock: RunLoop.ManualClock? { anyLoop?.time.manualClock }
 }

@@ -90,7 +90,6 @@ extension RunLoop {
         }
 
         // MARK: Being served
-
         override var watch: Watch? { Watch(identity: alarm.identity, descriptor: alarm.descriptor) }
 
         override func serve(_ ready: Readiness) -> Bool { /* DOES CALLOUT */
@@ -111,7 +110,6 @@ extension RunLoop {
         }
 
         override func didJoin(_ loop: RunLoop, _ mode: Mode) { count(loop, 1) { startDeadline() } }
-
         override func didLeave(_ loop: RunLoop, _ mode: Mode) { count(loop, -1) { deadline.leave(loop, mode, self) } }
 
         private func count(_ loop: RunLoop, _ difference: Int, ifManual: () -> Void) {
@@ -122,11 +120,8 @@ extension RunLoop {
         }
 
         override func didInvalidate() { deadline.stop() }
-
         override func releaseHandlers() { handler.clear() }
-
         override var goesByWallTime: Bool { true }
-
         override var typeDescription: String { nextFire == .distantFuture ? "wall timer without a date" : "wall timer for \(nextFire)" }
     }
 }

@@ -6,10 +6,8 @@ extension RunLoop {
     /// `ManualClock`, sleeps follow that clock.
     public struct Clock: _Concurrency.Clock {
         let loop: RunLoop
-
         /// The present in the loop's time. Thread-safe.
         public var now: Instant { loop.now() }
-
         /// One nanosecond: sleeps end when the kernel's timer does.
         public var minimumResolution: Swift.Duration { .nanoseconds(1) }
 

@@ -74,7 +74,6 @@ extension RunLoop {
         /// The address that the socket listens on, with the port that the kernel chose.
         public let localAddress: SocketAddress
         let reader: ChannelReader<(descriptor: OwnedDescriptor, peer: SocketAddress)>
-
         public func makeAsyncIterator() -> AsyncIterator { AsyncIterator(reader: reader) }
 
         public struct AsyncIterator: AsyncIteratorProtocol {
@@ -91,7 +90,6 @@ extension RunLoop {
 /// A descriptor that is closed on release unless it was taken. Thread-safe.
 final class OwnedDescriptor: Sendable {
     private let descriptor: Atomic<Int32>
-
     init(_ descriptor: Int32) { self.descriptor = Atomic(descriptor) }
 
     deinit {

@@ -33,9 +33,7 @@ extension RunLoop {
     public struct PortMessages: AsyncSequence, Sendable {
         public typealias Element = PortMessage
         public typealias Failure = Never
-
         let makeReader: @Sendable () -> ChannelReader<PortMessage>
-
         /// Makes the source.
         public func makeAsyncIterator() -> AsyncIterator { AsyncIterator(reader: makeReader()) }
 
@@ -73,7 +71,6 @@ private final class PortReader: RunLoop.Source, @unchecked Sendable {
     }
 
     override var hasMessage: Bool { isAsked.load(ordering: .sequentiallyConsistent) && isValid && port.queue.count > 0 }
-
     override var lastMessage: UInt64 { port.queue.lastNumber }
 
     override func serveMessage(upTo last: UInt64, onlyOne: Bool) -> Bool { /* DOES CALLOUT */

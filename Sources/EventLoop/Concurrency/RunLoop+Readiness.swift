@@ -37,9 +37,7 @@ extension RunLoop {
     public struct DescriptorReadiness: AsyncSequence, Sendable {
         public typealias Element = DescriptorSource.Events
         public typealias Failure = any Error
-
         let makeReader: @Sendable () -> ChannelReader<DescriptorSource.Events>
-
         /// Makes the source. If that fails, the first `next()` throws the error.
         public func makeAsyncIterator() -> AsyncIterator { AsyncIterator(reader: makeReader()) }
 

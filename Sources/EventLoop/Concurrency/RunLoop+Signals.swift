@@ -27,9 +27,7 @@ extension RunLoop {
         /// How many signals have arrived, at least 1.
         public typealias Element = Int
         public typealias Failure = any Error
-
         let makeReader: @Sendable () -> ChannelReader<Int>
-
         /// Makes the source. If that fails, the first `next()` throws the error.
         public func makeAsyncIterator() -> AsyncIterator { AsyncIterator(reader: makeReader()) }
 

@@ -42,16 +42,13 @@ extension RunLoop {
             public var date: Instant
             /// How many fires it stands for. Dates that the loop itself has skipped, because it was busy, do not count, as with any timer.
             public var count: Int
-
             /// Makes a tick: for tests of code that takes ticks.
             public init(date: Instant, count: Int) { (self.date, self.count) = (date, count) }
         }
 
         public typealias Element = Tick
         public typealias Failure = Never
-
         let makeReader: @Sendable () -> ChannelReader<Tick>
-
         /// Starts the timer.
         public func makeAsyncIterator() -> AsyncIterator { AsyncIterator(reader: makeReader()) }
 

@@ -52,7 +52,6 @@ private final class BorrowedOperation<R>: @unchecked Sendable {
     // SAFETY: only the child task accesses both until it ends. The caller waits for that, and accesses them afterwards.
     private let body: () async throws -> sending R
     private var result: Result<R, any Error>?
-
     init(_ body: @escaping () async throws -> sending R) { self.body = body }
 
     func run() async {

@@ -21,7 +21,6 @@ final class SingleElementChannel<Element: Sendable>: Sendable {
     private let state = LoopLock(State())
 
     // MARK: The source's side
-
     /// Sets how the channel removes the source and, if the source reports only on demand, how the channel asks it for an element. If the
     /// channel has ended, removes the source at once.
     func connect(demand: (@Sendable () -> Void)? = nil, removal: @escaping @Sendable () -> Void) { /* DOES CALLOUT */
@@ -86,7 +85,6 @@ final class SingleElementChannel<Element: Sendable>: Sendable {
     }
 
     // MARK: The task's side
-
     /// Drops the stored element, ends the channel, and removes the source. Thread-safe.
     func cancel() { /* DOES CALLOUT */
         let released = state.exchange(State(isEnded: true))
@@ -126,8 +124,6 @@ final class SingleElementChannel<Element: Sendable>: Sendable {
 /// Shared by the copies of an iterator. The release of the last copy cancels the channel.
 final class ChannelReader<Element: Sendable>: Sendable {
     let channel: SingleElementChannel<Element>
-
     init(_ channel: SingleElementChannel<Element>) { self.channel = channel }
-
     deinit { channel.cancel() }
 }

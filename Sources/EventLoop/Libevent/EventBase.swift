@@ -59,16 +59,12 @@ struct EventBase: ~Copyable {
     /// Asks the kernel without waiting. `EVLOOP_ONCE` beside `EVLOOP_NONBLOCK`: without it libevent asks a second time after it has
     /// called callbacks (258 against 143 ns). Negative with errno set when the kernel refuses.
     func poll() -> Int32 { event_base_loop(raw, EVLOOP_ONCE | EVLOOP_NONBLOCK) }
-
     /// Waits until a callback has been called. Negative with errno set when the kernel refuses.
     func wait() -> Int32 { event_base_loop(raw, EVLOOP_ONCE) }
-
     /// Makes the poll or wait in progress return after the callback that is running.
     func breakLoop() { event_base_loopbreak(raw) }
-
     /// The system call that the base waits with: epoll, poll, select, kqueue.
     var method: String { String(cString: event_base_get_method(raw)) }
-
     /// How many events have been added to the base, ours and those of C libraries; internal events are not counted.
     var addedEvents: Int { Int(event_base_get_num_events(raw, UInt32(EVENT_BASE_COUNT_ADDED))) }
 
@@ -96,7 +92,6 @@ struct EventBase: ~Copyable {
 
     /// How many callbacks stand in libevent's queues.
     var activeEvents: Int { Int(event_base_get_num_events(raw, UInt32(EVENT_BASE_COUNT_ACTIVE))) }
-
     /// The most events that were active at one time since the last call, internal ones included.
     func takeMostActiveEvents() -> Int { Int(event_base_get_max_events(raw, UInt32(EVENT_BASE_COUNT_ACTIVE), 1)) }
 }

@@ -22,7 +22,6 @@ extension RunLoop {
 
         // SAFETY: accessed only by the thread of `servingLoop`. Empty while no thread serves the port.
         @exclusivity(unchecked) private var batch = Deque<PortMessage>()
-
         private let handler: HandlerSlot<Handler>
 
         private struct Handler: Sendable { let call: (@Sendable (Port, PortMessage) -> Void)? }
@@ -58,9 +57,7 @@ extension RunLoop {
         override var isOfUseInMode: Bool { hasHandler }
 
         // MARK: Being served
-
         override var hasMessage: Bool { hasHandler && isValid && queue.count > 0 }
-
         override var lastMessage: UInt64 { queue.lastNumber }
 
         override func serveMessage(upTo last: UInt64, onlyOne: Bool) -> Bool { /* DOES CALLOUT */
@@ -91,7 +88,6 @@ extension RunLoop {
         }
 
         // MARK: The end
-
         override func didInvalidate() { /* DOES CALLOUT */
             queue.close()
             for reader in readers { reader.source?.invalidate() }
@@ -106,7 +102,6 @@ extension RunLoop {
         }
 
         // MARK: What sending asks
-
         /// Sources that take messages instead of a handler. Weak, because a loop retains them.
         var readers: [WeakSource] { readerList.withLockIfOwn { $0 } ?? [] }
 

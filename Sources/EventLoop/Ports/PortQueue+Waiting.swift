@@ -4,7 +4,6 @@ import Synchronization
 
 extension PortQueue {
     // MARK: Senders
-
     /// Like `put`, but blocks the thread until there is room, `deadline` (real time) passes, or the queue is closed.
     func put(_ message: RunLoop.PortMessage, before deadline: RunLoop.Instant) -> EnqueueResult {
         if let outcome = spin(message) { return outcome }
@@ -37,7 +36,6 @@ extension PortQueue {
     }
 
     // MARK: Requests
-
     /// Lets a request wait. If a message would be accepted now, or the queue is closed, notifies it at once.
     func enqueue(_ request: RunLoop.RoomRequest) { /* DOES CALLOUT */
         let mustWait =
@@ -62,7 +60,6 @@ extension PortQueue {
     }
 
     // MARK: Room
-
     /// Those that no longer wait. They are woken after the lock is released.
     struct Admitted: Sendable {
         var senders: [WaitingSender] = []
@@ -112,8 +109,6 @@ final class WaitingSender: @unchecked Sendable {
     /// Nil while the sender waits.
     var outcome: PortQueue.EnqueueResult?
     var ticket: LinkedQueue<WaitingSender>.Ticket?
-
     init(_ message: RunLoop.PortMessage, wake: @escaping @Sendable () -> Void) { (self.message, self.wake) = (message, wake) }
-
     func takeMessage() -> RunLoop.PortMessage { message.take()! }  // it is taken once
 }

@@ -32,7 +32,6 @@ struct PortQueue: ~Copyable, Sendable {
     private let taken = Atomic<UInt64>(0)
     /// The count of `senders`, and in the upper half that of `requests`. Written under the lock.
     let waiting = Atomic<UInt64>(0)
-
     init(capacity: Int) { self.capacity = UInt64(capacity) }
 
     /// How many messages wait to be delivered, including those in a batch. May be too great, never too small: `taken`, which never exceeds
@@ -45,13 +44,10 @@ struct PortQueue: ~Copyable, Sendable {
 
     /// The number of threads and tasks that wait for room.
     var senderCount: Int { Int(waiting.load(ordering: .relaxed) & UInt64(UInt32.max)) }
-
     /// Whether a thread or task waits for room, or a request to be notified of it.
     var isAwaited: Bool { waiting.load(ordering: .sequentiallyConsistent) != 0 }
-
     /// The number of the last message. Messages are numbered from one.
     var lastNumber: UInt64 { appended.load(ordering: .acquiring) }
-
     /// Whether a message with a number up to this one waits to be delivered.
     func holds(upTo number: UInt64) -> Bool { taken.load(ordering: .relaxed) < number }
 
@@ -60,7 +56,6 @@ struct PortQueue: ~Copyable, Sendable {
     func ifOpen<R>(_ body: (inout Inbox) -> R) -> R? { inbox.withLockIfOwn { inbox -> R? in inbox.isClosed ? nil : body(&inbox) } ?? nil }
 
     // MARK: Senders
-
     @inline(__always) func put(_ message: RunLoop.PortMessage) -> EnqueueResult {
         guard let inbox = inbox.lockValueIfOwn() else { return .closed }
         defer { self.inbox.unlock() }
@@ -97,16 +92,12 @@ struct PortQueue: ~Copyable, Sendable {
     }
 
     // MARK: Receivers
-
     /// Moves all messages into the receiver's batch. They do not count as delivered yet.
     func takeAll(into batch: inout Deque<RunLoop.PortMessage>) { inbox.withLock { batch.takeAll(from: &$0.messages) } }
-
     /// Removes one message. It does not count as delivered yet.
     func takeFirst() -> RunLoop.PortMessage? { inbox.withLock { $0.messages.isEmpty ? nil : $0.messages.popFirst() } }
-
     /// Counts a message as delivered. `fillRoom` must follow.
     @inline(__always) func makeRoom() { taken.add(1, ordering: .sequentiallyConsistent) }
-
     /// Gives room to those who wait. True if the message of a waiting sender was appended to an empty queue: then the caller must notify the loops.
     @inline(__always) func fillRoom() -> Bool { /* DOES CALLOUT */ isAwaited && admitWaiting() }
 
@@ -128,7 +119,6 @@ struct PortQueue: ~Copyable, Sendable {
     }
 
     // MARK: The end
-
     /// Closes the queue: drops its messages, and fails the waiting senders. Releases the messages before it returns.
     func close() { /* DOES CALLOUT */
         var dropped = Deque<RunLoop.PortMessage>()

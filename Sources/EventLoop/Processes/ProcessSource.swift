@@ -30,7 +30,6 @@ extension RunLoop {
         private let identity: FileIdentity
         /// Where the kernel has no descriptor of the process: the watch of SIGCHLD, which says that some child has changed state.
         private let signals: SignalWatch?
-
         private let handler: HandlerSlot<@Sendable (ProcessSource, ExitStatus) -> Void>
 
         /// Makes a source for a child of this process.
@@ -109,9 +108,7 @@ extension RunLoop {
         }
 
         override func didInvalidate() { signals?.end() }
-
         override func releaseHandlers() { handler.clear() }
-
         override var typeDescription: String { "process \(pid)" }
     }
 }

@@ -20,7 +20,6 @@ extension RunLoop {
         /// The number of the signal.
         public let signal: Int32
         private let signals: SignalWatch
-
         private let handler: HandlerSlot<@Sendable (SignalSource, Int) -> Void>
         private let latest = LoopLock<[Details]>([])
 
@@ -64,12 +63,9 @@ extension RunLoop {
         }
 
         override func willBeWatched() { signals.letThrough() }
-
         /// On the thread that invalidates the source, so that the earlier handler is restored when `invalidate` returns.
         override func didInvalidate() { signals.end() }
-
         override func releaseHandlers() { handler.clear() }
-
         override var typeDescription: String { "signal \(signal)" }
     }
 }

@@ -57,10 +57,8 @@ final class SignalWatch: Sendable {
 
     /// Unblocks the signal on this thread if all threads block it, as they do if the program was started with the signal blocked.
     func letThrough() { _ = cplatform_let_signal_through(signal) }
-
     /// Makes `descriptor` readable without a signal.
     func wake() { channel.wake() }
-
     /// Stops counting. If this was the signal's last watch, the handler from before the first one is restored. No-op the second time.
     func end() { if let pointer = watch.exchange(nil) ?? nil { cplatform_unwatch_signal(pointer) } }
 }

@@ -8,7 +8,6 @@ final class CompanionTimer: Sendable {
 
     private final class Start: Sendable {
         let date: Date
-
         init(_ date: @escaping Date) { self.date = date }
     }
     private struct State: Sendable {

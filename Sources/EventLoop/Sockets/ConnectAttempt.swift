@@ -67,10 +67,8 @@ final class ConnectAttempt: Sendable {
     }
 
     var phase: Phase { state.withLock { $0.phase } }
-
     /// -1 after it was closed or transferred.
     var descriptor: Int32 { state.withLock { $0.descriptor } }
-
     /// The socket's own address; nil after the socket was closed or transferred.
     var localAddress: RunLoop.SocketAddress? { state.withLock { RunLoop.SocketAddress(localOf: $0.descriptor) } }
 
