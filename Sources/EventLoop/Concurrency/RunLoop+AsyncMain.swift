@@ -19,9 +19,8 @@ extension RunLoop {
     ///
     /// Returns true on success, and if an earlier call has succeeded. Returns false without effect on a thread other than the main one, inside a run
     /// of the main loop (which already serves the main actor), on a platform whose main queue the loop cannot serve, with a Swift runtime that this
-    /// version does not know, and if another library has set the hook. It has no effect if `main` is not async or was already suspended, which it
-    /// cannot detect. If you cannot rely on it, write a `main` that is not async, start a `Task { @MainActor in … }` there, and call
-    /// `RunLoop.main.run()`.
+    /// version does not know, and if another library has set the hook. It cannot detect that `main` is not async or was already suspended, and has no
+    /// effect then. Without it: in a `main` that is not async, start a `Task { @MainActor in … }`, and call `RunLoop.main.run()`.
     @discardableResult
     public static func adoptAsyncMain() -> Bool {
         guard main.isCurrent, main.servesMainQueue, main.runDepth == 0 else { return false }

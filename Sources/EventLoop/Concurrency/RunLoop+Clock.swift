@@ -2,8 +2,7 @@ extension RunLoop {
     /// The loop's time as a clock for tasks. Thread-safe.
     public var clock: Clock { Clock(loop: self) }
 
-    /// A clock whose sleeps are timers of one run loop, in its common modes: they end only while the loop runs in one of them. If the loop uses a
-    /// `ManualClock`, sleeps follow that clock.
+    /// A clock whose sleeps are timers of one run loop, in its common modes: they end only while it runs in one. They follow a `ManualClock`.
     public struct Clock: _Concurrency.Clock {
         let loop: RunLoop
         /// The present in the loop's time. Thread-safe.

@@ -6,8 +6,7 @@ extension RunLoop {
     ///
     /// The socket listens from the call on, with a `SocketSource` in `mode` of this loop (by default, all common modes). `SocketSource` documents the
     /// addresses, the parameters and the errors. It accepts a connection only while the task waits for one: if the task is slow, connections wait in
-    /// the kernel's queue (`backlog`), and when that is full, clients are refused. A connection that was accepted and did not reach the task is
-    /// closed.
+    /// the kernel's queue (`backlog`), and when that is full, clients are refused. A connection that did not reach the task is closed.
     ///
     /// The listener is closed when the iterating task is cancelled, or when the last copy of the sequence and its iterator is released. One task at a
     /// time may iterate. Iterating throws `SourceError` if the listener fails, and `RunLoopEnded` when the loop's thread exits. Thread-safe.
@@ -26,9 +25,7 @@ extension RunLoop {
             line: line
         ) { source, descriptor, peer in
             source.isAccepting = false
-            channel.post((OwnedDescriptor(descriptor), peer)) { _, _ in
-                assertionFailure("a second connection was accepted before the first was taken")
-            }
+            channel.post((OwnedDescriptor(descriptor), peer)) { _, _ in assertionFailure("accepted two connections at one time") }
         }
         source.isAccepting = false
         // An ended loop refuses the source. Then the first `next` throws.
@@ -39,9 +36,8 @@ extension RunLoop {
     /// Connects to a socket, and returns the descriptor, which is non-blocking and close-on-exec. The caller must close it.
     ///
     /// Uses a `SocketSource(connectingTo:)` in `mode` of this loop (by default, all common modes). Throws `SourceError`: `.badAddress`, or `.system`
-    /// with the operation `connect`, with ETIMEDOUT if the `timeout`, in this loop's time, has passed. Throws `CancellationError` if the task is
-    /// cancelled, and `RunLoopEnded` when the loop's thread exits. If the connection is established while the task is being cancelled, it is closed.
-    /// Any task may call this.
+    /// with the operation `connect`, ETIMEDOUT if the `timeout`, in this loop's time, has passed. Throws `CancellationError` if the task is cancelled
+    /// (a connection that is established meanwhile is closed), and `RunLoopEnded` when the loop's thread exits. Any task may call this.
     public func connection(
         to address: SocketAddress, timeout: Duration? = nil, mode: Mode = .common, isolation: isolated (any Actor)? = #isolation,
         file: StaticString = #fileID, line: UInt = #line

@@ -7,9 +7,8 @@ extension RunLoop {
     /// the loop runs in the mode and the task waits for one. So if the task is slow, messages stay in the port's queue, and senders wait for room or
     /// are refused, as with a slow handler. Several iterators of one port, on any loops, share its messages: each goes to one of them.
     ///
-    /// The source is removed when the iteration ends, its task is cancelled, or the iterator is released. The port stays valid, and its messages wait
-    /// for the next iteration. The sequence ends when the port becomes invalid, and when the loop ends. Thread-safe. The port need not be in a mode.
-    /// For handlers on the loop's thread, see `Port`.
+    /// The source is removed when the iteration ends, its task is cancelled, or the iterator is released. The port stays valid, with its messages.
+    /// The sequence ends when the port becomes invalid or the loop ends. Thread-safe. The port need not be in a mode. Compare a `Port` with a handler.
     ///
     /// ```
     /// for await message in loop.messages(of: port) { try message.replyPort?.send(answer(to: message)) }
@@ -18,14 +17,12 @@ extension RunLoop {
         precondition(
             !port.hasHandler, "this port passes its messages to its handler; to read messages in a task, make a port without a handler")
         let site = CreationSite(file, line)
-        return PortMessages { [self] in
-            let channel = SingleElementChannel<PortMessage>()
+        return PortMessages { [self] channel in
             channel.connect(on: self, mode, demand: { (reader: PortReader) in reader.ask() }) {
                 let reader = PortReader(port, channel, site)
                 port.add(reader)
                 return reader
             }
-            return ChannelReader(channel)
         }
     }
 
@@ -33,9 +30,9 @@ extension RunLoop {
     public struct PortMessages: AsyncSequence, Sendable {
         public typealias Element = PortMessage
         public typealias Failure = Never
-        let makeReader: @Sendable () -> ChannelReader<PortMessage>
+        let connect: @Sendable (SingleElementChannel<PortMessage>) -> Void
         /// Makes the source.
-        public func makeAsyncIterator() -> AsyncIterator { AsyncIterator(reader: makeReader()) }
+        public func makeAsyncIterator() -> AsyncIterator { AsyncIterator(reader: ChannelReader(connect: connect)) }
 
         public struct AsyncIterator: AsyncIteratorProtocol {
             let reader: ChannelReader<PortMessage>

@@ -18,18 +18,14 @@ extension RunLoop {
         of descriptor: Int32, events: DescriptorSource.Events = .read, mode: Mode = .common, file: StaticString = #fileID,
         line: UInt = #line
     ) -> DescriptorReadiness {
-        DescriptorReadiness { [self] in
-            let channel = SingleElementChannel<DescriptorSource.Events>()
+        DescriptorReadiness { [self] channel in
             channel.connect(on: self, mode, demand: { (source: DescriptorSource) in source.rearm() }) {
                 let source = try DescriptorSource(
                     descriptor: descriptor, events: events, trigger: .oneShot, label: "readiness for a task", file: file, line: line
-                ) { _, ready in
-                    channel.post(ready) { waiting, new in waiting.formUnion(new) }
-                }
+                ) { _, ready in channel.post(ready) { waiting, new in waiting.formUnion(new) } }
                 source.core.pointee.isArmed.store(false, ordering: .releasing)
                 return source
             }
-            return ChannelReader(channel)
         }
     }
 
@@ -37,9 +33,9 @@ extension RunLoop {
     public struct DescriptorReadiness: AsyncSequence, Sendable {
         public typealias Element = DescriptorSource.Events
         public typealias Failure = any Error
-        let makeReader: @Sendable () -> ChannelReader<DescriptorSource.Events>
+        let connect: @Sendable (SingleElementChannel<DescriptorSource.Events>) -> Void
         /// Makes the source. If that fails, the first `next()` throws the error.
-        public func makeAsyncIterator() -> AsyncIterator { AsyncIterator(reader: makeReader()) }
+        public func makeAsyncIterator() -> AsyncIterator { AsyncIterator(reader: ChannelReader(connect: connect)) }
 
         public struct AsyncIterator: AsyncIteratorProtocol {
             let reader: ChannelReader<DescriptorSource.Events>

@@ -11,14 +11,12 @@ extension RunLoop {
     /// for try await _ in loop.signals(SIGHUP) { try await server.readConfiguration() }
     /// ```
     public func signals(_ signal: Int32, mode: Mode = .common, file: StaticString = #fileID, line: UInt = #line) -> Signals {
-        Signals { [self] in
-            let channel = SingleElementChannel<Int>()
+        Signals { [self] channel in
             channel.connect(on: self, mode) {
                 try SignalSource(signal: signal, label: "signals for a task", file: file, line: line) { _, count in
                     channel.post(count) { waiting, new in waiting += new }
                 }
             }
-            return ChannelReader(channel)
         }
     }
 
@@ -27,9 +25,9 @@ extension RunLoop {
         /// How many signals have arrived, at least 1.
         public typealias Element = Int
         public typealias Failure = any Error
-        let makeReader: @Sendable () -> ChannelReader<Int>
+        let connect: @Sendable (SingleElementChannel<Int>) -> Void
         /// Makes the source. If that fails, the first `next()` throws the error.
-        public func makeAsyncIterator() -> AsyncIterator { AsyncIterator(reader: makeReader()) }
+        public func makeAsyncIterator() -> AsyncIterator { AsyncIterator(reader: ChannelReader(connect: connect)) }
 
         public struct AsyncIterator: AsyncIteratorProtocol {
             let reader: ChannelReader<Int>

@@ -2,9 +2,8 @@ extension RunLoop {
     /// A tick every `interval` of this loop's time, on a grid that starts with the iteration. An interval below 0.1 ms counts as 0.1 ms.
     ///
     /// Each iterator has its own timer in `mode` of this loop (by default, all common modes), made with the iterator. The timer is removed when the
-    /// iteration ends, its task is cancelled, or the iterator is released. Ticks coalesce: a slow task gets one tick that stands for several. While
-    /// the loop does not run in the mode, there are no ticks. The sequence ends when the loop ends. `tolerance` is how late a tick may be, at most
-    /// half the interval, as for a timer. Thread-safe.
+    /// iteration ends, its task is cancelled, or the iterator is released. A slow task gets one tick that stands for several. While the loop does not
+    /// run in the mode, there are none. The sequence ends with the loop. A tick may be late by `tolerance`, at most half the interval. Thread-safe.
     ///
     /// ```
     /// for await tick in loop.ticks(every: .seconds(1)) { print(tick.date, tick.count) }
@@ -13,8 +12,7 @@ extension RunLoop {
         every interval: Duration, tolerance: Duration = .zero, mode: Mode = .common, file: StaticString = #fileID, line: UInt = #line
     ) -> Ticks {
         let site = CreationSite(file, line)
-        return Ticks { [self] in
-            let channel = SingleElementChannel<Ticks.Tick>()
+        return Ticks { [self] channel in
             let end = ReleaseNotifier { channel.end() }
             let nanoseconds = max(interval.saturatedNanoseconds, Timer.shortestInterval)
             let timer = Timer(
@@ -30,7 +28,6 @@ extension RunLoop {
             channel.connect { timer.invalidate() }
             // An ended loop refuses the timer. Its handler is released, which ends the sequence.
             if !add(timer, forMode: mode) { timer.invalidate() }
-            return ChannelReader(channel)
         }
     }
 
@@ -48,9 +45,9 @@ extension RunLoop {
 
         public typealias Element = Tick
         public typealias Failure = Never
-        let makeReader: @Sendable () -> ChannelReader<Tick>
+        let connect: @Sendable (SingleElementChannel<Tick>) -> Void
         /// Starts the timer.
-        public func makeAsyncIterator() -> AsyncIterator { AsyncIterator(reader: makeReader()) }
+        public func makeAsyncIterator() -> AsyncIterator { AsyncIterator(reader: ChannelReader(connect: connect)) }
 
         public struct AsyncIterator: AsyncIteratorProtocol {
             let reader: ChannelReader<Tick>

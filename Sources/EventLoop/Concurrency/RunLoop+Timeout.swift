@@ -54,9 +54,7 @@ private final class BorrowedOperation<R>: @unchecked Sendable {
     private var result: Result<R, any Error>?
     init(_ body: @escaping () async throws -> sending R) { self.body = body }
 
-    func run() async {
-        do { result = .success(try await body()) } catch { result = .failure(error) }
-    }
+    func run() async { do { result = .success(try await body()) } catch { result = .failure(error) } }
 
     /// Returns the value, or throws `other`, if there is one, instead of the body's error.
     func take(orThrow other: (any Error)?) throws -> sending R {

@@ -1,9 +1,8 @@
-// Lifecycle: the source's handler retains the channel, and the iterator retains its reader. When the last copy of the iterator is released,
-// or its task is cancelled, the channel removes the source. If the source becomes invalid first, it ends the channel.
+// Lifecycle: the source's handler retains the channel, and the iterator retains its reader. The channel removes the source when the last copy of the
+// iterator is released, or its task is cancelled. If the source becomes invalid first, it ends the channel.
 
-/// Passes what a source reports to a task: holds an element, or a task that waits for one, or the end. So memory is limited: new elements are
-/// merged into the one that waits (`post`), or the source is armed only when the task starts to wait (`demand`), or elements that must not be
-/// lost go only to a task that waits (`deliver`).
+/// Passes what a source reports to a task: holds an element, or a task that waits for one, or the end. Memory is limited: new elements are merged
+/// into the one that waits (`post`), or the source reports only when the task waits (`demand`), or only a waiting task gets them (`deliver`).
 final class SingleElementChannel<Element: Sendable>: Sendable {
     // Checked continuations, although each is resumed once by construction. The code of unsafe ones is compiled into this module, where
     // ThreadSanitizer sees its reads but not the runtime's synchronization (Swift 6.3).
@@ -21,8 +20,7 @@ final class SingleElementChannel<Element: Sendable>: Sendable {
     private let state = LoopLock(State())
 
     // MARK: The source's side
-    /// Sets how the channel removes the source and, if the source reports only on demand, how the channel asks it for an element. If the
-    /// channel has ended, removes the source at once.
+    /// Sets how the channel removes the source, at once if it has ended, and how it asks a source that reports only on demand.
     func connect(demand: (@Sendable () -> Void)? = nil, removal: @escaping @Sendable () -> Void) { /* DOES CALLOUT */
         let isEnded = state.withLock { state in
             if !state.isEnded { (state.removal, state.demand) = (removal, demand) }
@@ -43,9 +41,7 @@ final class SingleElementChannel<Element: Sendable>: Sendable {
             if let demand { ask = { [weak source] in if let source { demand(source) } } }
             connect(demand: ask) { [weak source] in source?.invalidate() }
             if !loop.addIfPossible(source, forMode: mode) { source.invalidate() }
-        } catch {
-            end(throwing: error)
-        }
+        } catch { end(throwing: error) }
     }
 
     /// Passes an element to the waiting task, or stores it, or merges it into the stored one. Thread-safe.
@@ -59,9 +55,8 @@ final class SingleElementChannel<Element: Sendable>: Sendable {
         waiter?.resume(returning: element)
     }
 
-    /// Passes the element that `take` returns to the waiting task. If no task waits, `take` is not called. If `take` returns nil, the task
-    /// waits on, as if it had asked again. Returns whether the task got an element. `take` must not call out: if it ended the thread, the task would
-    /// wait for ever. Thread-safe.
+    /// Passes the element that `take` returns to the waiting task, if one waits. If `take` returns nil, the task waits on, as if it had asked again.
+    /// Returns whether the task got an element. `take` must not call out: if it ended the thread, the task would wait for ever. Thread-safe.
     func deliver(_ take: () -> Element?) -> Bool { /* DOES CALLOUT */
         guard let waiter = state.withLock({ $0.waiter.take() }) else { return false }
         guard let element = take() else {
@@ -95,9 +90,8 @@ final class SingleElementChannel<Element: Sendable>: Sendable {
     /// The next element; nil at the end. Cancelling the task ends the channel. One task at a time.
     func next(isolation: isolated (any Actor)?) async throws -> Element? { /* DOES CALLOUT */
         try await withTaskCancellationHandler(
-            operation: {
-                try await withCheckedThrowingContinuation(isolation: isolation) { waiter in wait(waiter) }
-            }, onCancel: { cancel() }, isolation: isolation)
+            operation: { try await withCheckedThrowingContinuation(isolation: isolation) { waiter in wait(waiter) } },
+            onCancel: { cancel() }, isolation: isolation)
     }
 
     /// The only element. If the channel ends without one, the task was cancelled.
@@ -124,6 +118,9 @@ final class SingleElementChannel<Element: Sendable>: Sendable {
 /// Shared by the copies of an iterator. The release of the last copy cancels the channel.
 final class ChannelReader<Element: Sendable>: Sendable {
     let channel: SingleElementChannel<Element>
-    init(_ channel: SingleElementChannel<Element>) { self.channel = channel }
+    init(_ channel: SingleElementChannel<Element> = SingleElementChannel(), connect: (SingleElementChannel<Element>) -> Void = { _ in }) {
+        self.channel = channel
+        connect(channel)
+    }
     deinit { channel.cancel() }
 }
