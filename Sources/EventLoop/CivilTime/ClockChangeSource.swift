@@ -10,7 +10,7 @@ extension RunLoop {
     ///
     /// Thread-safe. If the source is in several loops, one of them calls the handler; a loop with another clock than the first refuses it. Uses one
     /// descriptor. Linux only: elsewhere the initializer throws `.system` with ENOSYS. Foundation posts `NSSystemClockDidChange`; CFRunLoop does not.
-    public final class ClockChangeSource: Source, @unchecked Sendable {
+    public final class ClockChangeSource: Source, WallClockObserver, @unchecked Sendable {
         // SAFETY: constants; the alarm has a lock.
 
         private struct State: Sendable {
@@ -32,9 +32,7 @@ extension RunLoop {
         /// Makes a source for settings of the wall clock.
         ///
         /// - Parameters:
-        ///   - label: for warnings, recordings and `debugDescription`.
-        ///   - file: with `line`, the place that warnings and recordings name.
-        ///   - line: see `file`.
+        ///   - label: for warnings, recordings and `debugDescription`. Warnings and recordings also name the place, `file` and `line`.
         ///   - handler: receives by how much the clock was set: a positive `jump` is forwards.
         /// - Throws: `SourceError.system` if there are no descriptors left, or if the platform has no such timer (ENOSYS).
         public init(
@@ -77,15 +75,13 @@ extension RunLoop {
         override func releaseHandlers() { handler.clear() }
         override var goesByWallTime: Bool { true }
         override var typeDescription: String { "clock change" }
-    }
-}
 
-extension RunLoop.ClockChangeSource: WallClockObserver {
-    func wallClockMoved(settingItBy jump: Int64) {
-        if jump == 0 { return }
-        alarm.withState { state in
-            state.manualJump = state.manualJump.addingSaturated(jump)
-            alarm.makeReadable()
+        func wallClockMoved(settingItBy jump: Int64) {
+            if jump == 0 { return }
+            alarm.withState { state in
+                state.manualJump = state.manualJump.addingSaturated(jump)
+                alarm.makeReadable()
+            }
         }
     }
 }

@@ -8,9 +8,8 @@ extension RunLoop {
     /// modes from being empty until it is invalidated. Foundation computes dates with time zones, months and daylight saving (docs/civil-time.md).
     ///
     /// Thread-safe. If the timer is in several loops, one of them calls the handler; a loop with another clock than the first refuses it. Uses one
-    /// descriptor. Linux only: elsewhere the initializer throws `.system` with ENOSYS. Corresponds to `CFRunLoopTimer`, which follows the wall
-    /// clock in its dates only.
-    public final class WallTimer: Source, @unchecked Sendable {
+    /// descriptor. Linux only: elsewhere the initializer throws `.system` with ENOSYS. `CFRunLoopTimer` follows the wall clock in its dates only.
+    public final class WallTimer: Source, WallClockObserver, @unchecked Sendable {
         // SAFETY: constants; the alarm has a lock.
 
         private struct State: Sendable {
@@ -28,9 +27,7 @@ extension RunLoop {
         ///
         /// - Parameters:
         ///   - date: when to fire; at once if it has passed, and never for `.distantFuture`.
-        ///   - label: for warnings, recordings and `debugDescription`.
-        ///   - file: with `line`, the place that warnings and recordings name.
-        ///   - line: see `file`.
+        ///   - label: for warnings, recordings and `debugDescription`. Warnings and recordings also name the place, `file` and `line`.
         ///   - handler: called on the loop's thread, when one of the timer's modes runs.
         /// - Throws: `SourceError.system` if there are no descriptors left, or if the platform has no such timer (ENOSYS).
         public init(
@@ -67,20 +64,15 @@ extension RunLoop {
         @discardableResult
         private func arm(_ state: inout State) -> Bool {
             let isDue = hasCome(state)
-            if isDue {
-                // Arming it again would make it unreadable for a moment.
-                if !state.isReadable { alarm.makeReadable() }
-            } else {
-                alarm.arm(manualClock == nil ? state.date : .distantFuture)
-            }
+            if !isDue { alarm.arm(manualClock == nil ? state.date : .distantFuture) }
+            // Arming a readable one again would make it unreadable for a moment.
+            if isDue && !state.isReadable { alarm.makeReadable() }
             state.isReadable = isDue
             return isDue
         }
 
         /// In manual time the date is a deadline of each loop, so that a loop which advances its clock by itself advances it to this date.
-        private func startDeadline() {
-            if manualClock != nil { deadline.start({ [weak self] in self?.deadline(in: $0) }, for: self) {} }
-        }
+        private func startDeadline() { if manualClock != nil { deadline.start({ [weak self] in self?.deadline(in: $0) }, for: self) {} } }
 
         /// None when the date has come: the source is ready then, and a pass that fires a timer serves no source.
         private func deadline(in loop: RunLoop) -> Instant? {
@@ -123,12 +115,9 @@ extension RunLoop {
         override func releaseHandlers() { handler.clear() }
         override var goesByWallTime: Bool { true }
         override var typeDescription: String { nextFire == .distantFuture ? "wall timer without a date" : "wall timer for \(nextFire)" }
-    }
-}
 
-extension RunLoop.WallTimer: WallClockObserver {
-    func wallClockMoved(settingItBy jump: Int64) {
-        guard let isDue = alarm.withState({ arm(&$0) }) else { return }
-        if isDue || jump != 0 { startDeadline() }
+        func wallClockMoved(settingItBy jump: Int64) {
+            if let isDue = alarm.withState({ arm(&$0) }), isDue || jump != 0 { startDeadline() }
+        }
     }
 }

@@ -27,9 +27,7 @@ extension RunLoop {
         ///
         /// - Parameters:
         ///   - signal: its number, for example `SIGTERM`.
-        ///   - label: for warnings, recordings and `debugDescription`.
-        ///   - file: with `line`, the place that warnings and recordings name.
-        ///   - line: see `file`.
+        ///   - label: for warnings, recordings and `debugDescription`. Warnings and recordings also name the place, `file` and `line`.
         ///   - handler: receives how many signals have arrived since its last call, at least 1. The kernel itself coalesces
         ///     ordinary signals that are sent while one waits to be delivered; those count as one.
         /// - Throws: `SourceError.badSignal` for SIGKILL, SIGSTOP, the signals that report a fault of the program (SIGSEGV, SIGBUS, SIGFPE,
