@@ -8,7 +8,7 @@ extension RunLoop {
     /// are refused, as with a slow handler. Several iterators of one port, on any loops, share its messages: each goes to one of them.
     ///
     /// The source is removed when the iteration ends, its task is cancelled, or the iterator is released. The port stays valid, with its messages.
-    /// The sequence ends when the port becomes invalid or the loop ends. Thread-safe. The port need not be in a mode. Compare a `Port` with a handler.
+    /// The sequence ends when the port becomes invalid or the loop ends. Thread-safe. The port need not be in a mode. See `Port` for handlers.
     ///
     /// ```
     /// for await message in loop.messages(of: port) { try message.replyPort?.send(answer(to: message)) }

@@ -38,17 +38,16 @@ extension PortQueue {
     // MARK: Requests
     /// Lets a request wait. If a message would be accepted now, or the queue is closed, notifies it at once.
     func enqueue(_ request: RunLoop.RoomRequest) { /* DOES CALLOUT */
-        let mustWait =
-            ifOpen { inbox -> Bool in
-                let ticket = inbox.requests.appendForTicket(request)
-                request.ticket = ticket
-                countWaiting(inbox)
-                if !inbox.senders.isEmpty || !hasRoom(&inbox) { return true }
-                _ = inbox.requests.remove(ticket)
-                countWaiting(inbox)
-                return false
-            } ?? false
-        if !mustWait { request.notify() }
+        let mustWait = ifOpen { inbox -> Bool in
+            let ticket = inbox.requests.appendForTicket(request)
+            request.ticket = ticket
+            countWaiting(inbox)
+            if !inbox.senders.isEmpty || !hasRoom(&inbox) { return true }
+            _ = inbox.requests.remove(ticket)
+            countWaiting(inbox)
+            return false
+        }
+        if mustWait != true { request.notify() }
     }
 
     /// Ends the wait of a request. No-op if it does not wait.
@@ -64,8 +63,6 @@ extension PortQueue {
     struct Admitted: Sendable {
         var senders: [WaitingSender] = []
         var requests: [RunLoop.RoomRequest] = []
-        /// A message was appended to an empty queue.
-        var isFirst = false
 
         func wakeAll() { /* DOES CALLOUT */
             for sender in senders { sender.wake() }
@@ -81,9 +78,7 @@ extension PortQueue {
         var admitted = Admitted()
         while let sender = inbox.senders.first, hasRoom(&inbox) {  // ends: each iteration removes a sender
             _ = inbox.senders.popFirst()
-            let outcome = append(sender.takeMessage(), to: &inbox)
-            sender.outcome = outcome
-            if outcome == .first { admitted.isFirst = true }
+            sender.outcome = append(sender.message.take()!, to: &inbox)  // it is taken once
             admitted.senders.append(sender)
         }
         if afterDelivery && !inbox.requests.isEmpty && inbox.senders.isEmpty && hasRoom(&inbox) {
@@ -98,17 +93,15 @@ extension PortQueue {
     }
 }
 
-/// A thread or a task that waits for room, and its message. Lifecycle: the sender creates it. The sender and the queue retain it until the message is
-/// appended or the sender stops waiting.
+/// A thread or a task that waits for room, and its message. The sender creates it, and the queue retains it while the sender waits.
 final class WaitingSender: @unchecked Sendable {
-    // SAFETY: `wake` is a constant; the lock of the queue guards the rest.
+    // SAFETY: `wake` is a constant; the lock of the queue guards the rest. An outcome does not change.
 
     /// Ends the wait of the thread or the task. Called outside the lock.
     let wake: @Sendable () -> Void
-    private var message: RunLoop.PortMessage?
+    var message: RunLoop.PortMessage?
     /// Nil while the sender waits.
     var outcome: PortQueue.EnqueueResult?
     var ticket: LinkedQueue<WaitingSender>.Ticket?
     init(_ message: RunLoop.PortMessage, wake: @escaping @Sendable () -> Void) { (self.message, self.wake) = (message, wake) }
-    func takeMessage() -> RunLoop.PortMessage { message.take()! }  // it is taken once
 }

@@ -104,7 +104,7 @@ struct PortQueue: ~Copyable, Sendable {
     @inline(never) private func admitWaiting() -> Bool { /* DOES CALLOUT */
         let admitted = inbox.withLock { admit(&$0, afterDelivery: true) }
         admitted.wakeAll()
-        return admitted.isFirst
+        return admitted.senders.contains { $0.outcome == .first }  // outcomes do not change any more
     }
 
     /// Whether no delivery is to come: every message has been delivered.

@@ -54,10 +54,7 @@ extension RunLoop {
         func notify() { /* DOES CALLOUT */
             // A loop that refuses the closure, or ends before it can call it, releases it; then the request is over, too.
             let end = ReleaseNotifier { [self] in _ = body.take() }
-            let call: @Sendable () -> Void = { [self] in
-                body.take()?()
-                withExtendedLifetime(end) {}
-            }
+            let call: @Sendable () -> Void = { [self] in withExtendedLifetime(end) { _ = body.take()?() } }
             _ = loop.enqueueClosure(.perform, modes, call, CreationSite(#fileID, #line))
         }
     }
