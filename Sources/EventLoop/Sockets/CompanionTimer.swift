@@ -1,7 +1,6 @@
-/// Fires at a date or after a delay, in each loop that the source is in, by that loop's time.
+/// Fires at a date or after a delay, in each loop that the source is in, by that loop's time. Thread-safe. Calls `fire` on a loop's thread.
 ///
-/// It is only in modes in which the source is, so it does not keep a mode from being empty. It needs no notification when a loop ends,
-/// because an ending loop removes its sources from their modes. Thread-safe. It calls `fire` on a loop's thread, in a mode of the source.
+/// It is only in modes in which the source is, so it keeps no mode from being empty, and an ending loop removes it together with the source.
 final class CompanionTimer: Sendable {
     /// Returns the date in a loop's time, or nil if the timer is for no date there.
     typealias Date = @Sendable (RunLoop) -> RunLoop.Instant?
@@ -30,16 +29,13 @@ final class CompanionTimer: Sendable {
     /// Fires at the date that `date` returns for each loop, instead of at its former date.
     func start(_ date: @escaping Date, for source: RunLoop.Source, _ fire: @escaping @Sendable () -> Void) {
         end(startingWith: Start(date))
-        for (loop, modes) in source.loopsAndModes {
-            for mode in modes { join(loop, mode, source, fire) }
-        }
+        for (loop, modes) in source.loopsAndModes { for mode in modes { join(loop, mode, source, fire) } }
         // If the source was invalidated meanwhile, no other call stops it.
         if !source.isValid { stop() }
     }
 
     /// Cancels it. No-op if not started.
     func stop() { end(startingWith: nil) }
-
     private func end(startingWith start: Start?) {
         for timer in (state.exchange(State(start: start))?.timers ?? [:]).values { timer.invalidate() }
     }
@@ -58,14 +54,12 @@ final class CompanionTimer: Sendable {
             state.timers[loop.id] = new
             return new
         }
-        guard let timer, timer.isValid else { return }
-        move(timer, loop, mode, source, isMember: true)
+        if let timer, timer.isValid { move(timer, loop, mode, source, isMember: true) }
     }
 
     /// The source was removed from a mode.
     func leave(_ loop: RunLoop, _ mode: RunLoop.Mode, _ source: RunLoop.Source) {
-        guard let timer = state.withLock({ $0.timers[loop.id] }) else { return }
-        move(timer, loop, mode, source, isMember: false)
+        if let timer = state.withLock({ $0.timers[loop.id] }) { move(timer, loop, mode, source, isMember: false) }
     }
 
     private func move(_ timer: RunLoop.Timer, _ loop: RunLoop, _ mode: RunLoop.Mode, _ source: RunLoop.Source, isMember: Bool) {

@@ -24,12 +24,16 @@ final class ConnectAttempt: Sendable {
     private let address: RunLoop.SocketAddress
     private let native: cplatform_address
     let identity: FileIdentity
+    /// Its limit.
+    let deadline: CompanionTimer
 
     /// Opens the socket and calls connect(2). `prepare` sets options before.
     init(
-        _ address: RunLoop.SocketAddress, from local: RunLoop.SocketAddress?, _ prepare: (Int32) throws(RunLoop.SourceError) -> Void
+        _ address: RunLoop.SocketAddress, from local: RunLoop.SocketAddress?, timeout: Duration? = nil,
+        _ prepare: (Int32) throws(RunLoop.SourceError) -> Void
     ) throws(RunLoop.SourceError) {
         self.address = address
+        deadline = CompanionTimer("limit of a connection", startingWhenAdded: timeout)
         native = try address.native()
         let descriptor = try address.makeSocket(native)
         do throws(RunLoop.SourceError) {
@@ -113,13 +117,10 @@ final class ConnectAttempt: Sendable {
     /// Passes the connection to the caller. `duplicating`: as a duplicate, because other loops still watch the socket.
     func transferDescriptor(duplicating: Bool) -> Result<Int32, RunLoop.SourceError> {
         state.withLock { state in
-            if duplicating {
-                let copy = cplatform_duplicate(state.descriptor)
-                if copy >= 0 { return .success(copy) }
-                return .failure(.system(operation: "fcntl(F_DUPFD_CLOEXEC) of the connection to \(address)", errno: errno))
-            }
-            defer { state.descriptor = -1 }
-            return .success(state.descriptor)
+            let descriptor = duplicating ? cplatform_duplicate(state.descriptor) : state.descriptor
+            if !duplicating { state.descriptor = -1 }
+            if descriptor >= 0 { return .success(descriptor) }
+            return .failure(.system(operation: "fcntl(F_DUPFD_CLOEXEC) of the connection to \(address)", errno: errno))
         }
     }
 

@@ -39,8 +39,7 @@ final class ListeningSocket: Sendable {
         file = BoundFile(path)
         handle = Atomic(descriptor)
         localAddress = RunLoop.SocketAddress(localOf: descriptor) ?? address
-        // The descriptor is open.
-        identity = FileIdentity(of: descriptor)!
+        identity = FileIdentity(of: descriptor)!  // it is open
     }
 
     /// Takes over a socket that listens already. If it throws, the descriptor remains the caller's.
@@ -104,9 +103,8 @@ final class ListeningSocket: Sendable {
         cplatform_refuse_connections(descriptor)
     }
 
-    /// Removes the file first: while the socket is open, no other file can have its inode.
-    ///
-    /// Not a cancellation point, as close(2) is: a thread that ended there would leave the socket open for ever, and what it ends next.
+    /// Removes the file first: while the socket is open, no other file can have its inode. Not a cancellation point, as close(2) is: a thread that
+    /// ended there would leave the socket open for ever, and what it ends next.
     private static func release(_ descriptor: Int32, _ file: BoundFile?) {
         let cancellation = cplatform_hold_cancellation()
         defer { cplatform_resume_cancellation(cancellation) }

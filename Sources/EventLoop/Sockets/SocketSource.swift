@@ -19,8 +19,6 @@ extension RunLoop {
         private let pause = Atomic<Int64>(SocketSource.pauses.lowerBound)
         /// Ends a pause, or retries to connect.
         private let retry: CompanionTimer
-        /// The limit of a connection; nil for a listener.
-        private let deadline: CompanionTimer?
         private let handlers: HandlerSlot<Handlers>
 
         private struct Handlers: Sendable {
@@ -56,7 +54,6 @@ extension RunLoop {
             attempt = nil
             self.priority = priority
             retry = CompanionTimer("pause of a listener")
-            deadline = nil
             handlers = HandlerSlot(Handlers(accept: accept))
             super.init(kind: .watched, recordedKind: .socketSource, label: label, site: CreationSite(file, line))
         }
@@ -77,7 +74,6 @@ extension RunLoop {
             attempt = nil
             self.priority = priority
             retry = CompanionTimer("pause of a listener")
-            deadline = nil
             handlers = HandlerSlot(Handlers(accept: accept))
             super.init(kind: .watched, recordedKind: .socketSource, label: label, site: CreationSite(file, line))
         }
@@ -111,11 +107,10 @@ extension RunLoop {
             label: String? = nil, file: StaticString = #fileID, line: UInt = #line, prepare: (Int32) throws(SourceError) -> Void,
             completion: @escaping @Sendable (SocketSource, Result<Int32, SourceError>) -> Void
         ) throws(SourceError) {
-            let attempt = try ConnectAttempt(address, from: local, prepare)
+            let attempt = try ConnectAttempt(address, from: local, timeout: timeout, prepare)
             (listener, self.attempt) = (nil, attempt)
             self.priority = priority
             retry = CompanionTimer("try of a connection", startingWhenAdded: attempt.phase == .queueIsFull ? Swift.Duration.zero : nil)
-            deadline = CompanionTimer("limit of a connection", startingWhenAdded: timeout)
             pause.store(Self.retries.lowerBound, ordering: .relaxed)
             handlers = HandlerSlot(Handlers(completion: completion))
             super.init(kind: .watched, recordedKind: .socketSource, label: label, site: CreationSite(file, line))
@@ -177,17 +172,17 @@ extension RunLoop {
 
         override func didJoin(_ loop: RunLoop, _ mode: Mode) {
             retry.join(loop, mode, self, retryFired)
-            deadline?.join(loop, mode, self, deadlineFired)
+            attempt?.deadline.join(loop, mode, self, deadlineFired)
         }
 
         override func didLeave(_ loop: RunLoop, _ mode: Mode) {
             retry.leave(loop, mode, self)
-            deadline?.leave(loop, mode, self)
+            attempt?.deadline.leave(loop, mode, self)
         }
 
         override func didInvalidate() {
             retry.stop()
-            deadline?.stop()
+            attempt?.deadline.stop()
         }
 
         override func releaseHandlers() {
@@ -207,7 +202,6 @@ extension RunLoop {
             switch listener.accept() {
             case .connection(let descriptor, let peer):
                 pause.store(Self.pauses.lowerBound, ordering: .relaxed)
-                // A source that is being served has its handlers.
                 handlers.with { $0.handlers.accept(self, descriptor, peer) }
                 return true
             case .nothing: return false
