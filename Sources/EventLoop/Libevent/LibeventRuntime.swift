@@ -44,9 +44,7 @@ package enum LibeventRuntime {
     }
 
     /// Reports a warning of ours where libevent's own go.
-    package static func warn(_ message: String) {
-        logHandler.withLock { $0 }?(Int32(EVENT_LOG_WARN), message)
-    }
+    package static func warn(_ message: String) { logHandler.withLock { $0 }?(Int32(EVENT_LOG_WARN), message) }
 
     static func setLogHandler(_ handler: (@Sendable (Int32, String) -> Void)?) {
         prepare()

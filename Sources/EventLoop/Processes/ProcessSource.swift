@@ -39,32 +39,29 @@ extension RunLoop {
             pid: Int32, label: String? = nil, file: StaticString = #fileID, line: UInt = #line,
             handler: @escaping @Sendable (ProcessSource, ExitStatus) -> Void
         ) throws(SourceError) {
-            (descriptor, identity, signals) = try Self.beginWatching(pid)
-            self.pid = pid
-            self.handler = HandlerSlot(handler)
-            super.init(kind: .watched, recordedKind: .processSource, label: label, site: CreationSite(file, line))
-        }
-
-        private static func beginWatching(_ pid: Int32) throws(SourceError) -> (Int32, FileIdentity, SignalWatch?) {
-            _ = try look(at: pid, reaps: false)
+            _ = try Self.look(at: pid, reaps: false)
             let descriptor = cplatform_child_descriptor(pid)
             if descriptor >= 0 {
                 do throws(SourceError) {
                     // Other code may have reaped the child meanwhile, and the number may be another process's.
-                    _ = try look(at: pid, descriptor, reaps: false)
+                    _ = try Self.look(at: pid, descriptor, reaps: false)
                 } catch {
                     cplatform_close(descriptor)
                     throw error
                 }
-                return (descriptor, FileIdentity(of: descriptor)!, nil)  // it is open
+                (self.descriptor, identity, signals) = (descriptor, FileIdentity(of: descriptor)!, nil)  // it is open
+            } else {
+                // The child has exited meanwhile, and other code has reaped it.
+                if errno == ESRCH { throw .badProcess(pid) }
+                guard errno == ENOSYS else { throw .system(operation: "making a descriptor for process \(pid)", errno: errno) }
+                let signals = try SignalWatch(signal: SIGCHLD)
+                // SIGCHLD may have arrived before the watch.
+                if try Self.look(at: pid, reaps: false) != nil { signals.wake() }
+                (self.descriptor, identity, self.signals) = (signals.descriptor, signals.identity, signals)
             }
-            // The child has exited meanwhile, and other code has reaped it.
-            if errno == ESRCH { throw .badProcess(pid) }
-            guard errno == ENOSYS else { throw .system(operation: "making a descriptor for process \(pid)", errno: errno) }
-            let signals = try SignalWatch(signal: SIGCHLD)
-            // SIGCHLD may have arrived before the watch.
-            if try look(at: pid, reaps: false) != nil { signals.wake() }
-            return (signals.descriptor, signals.identity, signals)
+            self.pid = pid
+            self.handler = HandlerSlot(handler)
+            super.init(kind: .watched, recordedKind: .processSource, label: label, site: CreationSite(file, line))
         }
 
         deinit {
@@ -73,12 +70,9 @@ extension RunLoop {
             if signals == nil { cplatform_close(descriptor) }
         }
 
-        override var watch: Watch? {
-            // An edge: while another process traces the child, its end makes the descriptor readable but cannot be waited for. When the tracer
-            // releases the child, the kernel reports it again.
-            Watch(identity: identity, descriptor: descriptor, trigger: .edge)
-        }
-
+        /// An edge: while another process traces the child, its end makes the descriptor readable but cannot be waited for. When the tracer releases
+        /// the child, the kernel reports it again.
+        override var watch: Watch? { Watch(identity: identity, descriptor: descriptor, trigger: .edge) }
         override func willBeWatched() { signals?.letThrough() }
 
         override func serve(_ ready: Readiness) -> Bool { /* DOES CALLOUT */
