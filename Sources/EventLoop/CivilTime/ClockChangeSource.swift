@@ -12,7 +12,6 @@ extension RunLoop {
     /// descriptor. Linux only: elsewhere the initializer throws `.system` with ENOSYS. Foundation posts `NSSystemClockDidChange`; CFRunLoop does not.
     public final class ClockChangeSource: Source, WallClockObserver, @unchecked Sendable {
         // SAFETY: constants; the alarm has a lock.
-
         private struct State: Sendable {
             /// Of the system's clock, as it was last reported.
             var offset: Int64

@@ -11,7 +11,6 @@ extension RunLoop {
     /// descriptor. Linux only: elsewhere the initializer throws `.system` with ENOSYS. `CFRunLoopTimer` follows the wall clock in its dates only.
     public final class WallTimer: Source, WallClockObserver, @unchecked Sendable {
         // SAFETY: constants; the alarm has a lock.
-
         private struct State: Sendable {
             var date: WallTime
             /// The alarm has been made readable, and not been drained since.

@@ -74,7 +74,6 @@ extension RunLoop {
 
         public struct AsyncIterator: AsyncIteratorProtocol {
             let reader: ChannelReader<(descriptor: OwnedDescriptor, peer: SocketAddress)>
-
             /// The next connection; nil if the task is cancelled.
             public mutating func next(isolation actor: isolated (any Actor)? = #isolation) async throws -> Connection? {
                 try await reader.channel.next(isolation: actor).map { Connection(descriptor: $0.descriptor.take(), peer: $0.peer) }

@@ -36,7 +36,6 @@ extension RunLoop {
 
         public struct AsyncIterator: AsyncIteratorProtocol {
             let reader: ChannelReader<PortMessage>
-
             /// The next message; nil if the task is cancelled, the port is invalid, or the loop has ended.
             public mutating func next(isolation actor: isolated (any Actor)? = #isolation) async -> PortMessage? {
                 // The only error says that the port or the loop has ended, which is no failure here.

@@ -39,7 +39,6 @@ extension RunLoop {
 
         public struct AsyncIterator: AsyncIteratorProtocol {
             let reader: ChannelReader<DescriptorSource.Events>
-
             /// The events that the descriptor is ready for; nil if the task is cancelled.
             public mutating func next(isolation actor: isolated (any Actor)? = #isolation) async throws -> DescriptorSource.Events? {
                 try await reader.channel.next(isolation: actor)

@@ -31,7 +31,6 @@ extension RunLoop {
 
         public struct AsyncIterator: AsyncIteratorProtocol {
             let reader: ChannelReader<Int>
-
             /// How many signals have arrived since the last call; nil if the task is cancelled.
             public mutating func next(isolation actor: isolated (any Actor)? = #isolation) async throws -> Int? {
                 try await reader.channel.next(isolation: actor)

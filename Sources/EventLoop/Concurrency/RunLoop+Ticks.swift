@@ -51,7 +51,6 @@ extension RunLoop {
 
         public struct AsyncIterator: AsyncIteratorProtocol {
             let reader: ChannelReader<Tick>
-
             /// The next tick; nil if the task is cancelled or the loop has ended.
             public mutating func next(isolation actor: isolated (any Actor)? = #isolation) async -> Tick? {
                 // This channel never ends with a failure.

@@ -28,11 +28,9 @@ struct EventBase: ~Copyable {
         defer { event_config_free(config) }
         // "Do not allocate a lock for the event base, even if we have locking set up" (event.h): the base has one thread.
         event_config_set_flag(config, Int32(EVENT_BASE_FLAG_NOLOCK.rawValue))
-        // Without it, libevent reads its clock after each wait, for timeouts that a base without C libraries does not have. With it, libevent
-        // reads the clock for each timeout that it adds or checks ("check after each timeout callback", event.h).
+        // Without it, libevent reads its clock after each wait; with it, for each timeout, which a base without C libraries does not have (event.h).
         event_config_set_flag(config, Int32(EVENT_BASE_FLAG_NO_CACHE_TIME.rawValue))
-        // A C library's event that activates itself in its own callback would never let libevent look at anything else. The bound is
-        // higher than any number of descriptors, so that a round is never divided otherwise.
+        // Ends the round of an event that activates itself in its callback. No other round is divided: there are fewer descriptors.
         event_config_set_max_dispatch_interval(config, nil, 1 << 20, 0)
         guard let raw = cplatform_make_event_base(event_base_new_with_config, config) else { return nil }
         // event.h: "must be called before any events have been activated". A new base has none, so only memory can be missing.
@@ -47,8 +45,7 @@ struct EventBase: ~Copyable {
     /// With `isBorrowed` a base that a C program has made, which outlives this value. Only libevent's own tests run on one (Tests/LibeventRegress).
     init(_ raw: OpaquePointer, isBorrowed: Bool) {
         LibeventRuntime.prepare()
-        self.raw = raw
-        self.isBorrowed = isBorrowed
+        (self.raw, self.isBorrowed) = (raw, isBorrowed)
         reportsEdges = event_base_get_features(raw) & Int32(EV_FEATURE_ET.rawValue) != 0
     }
 
@@ -56,8 +53,7 @@ struct EventBase: ~Copyable {
 
     var leastUrgentLevel: Int32 { event_base_get_npriorities(raw) - 1 }
 
-    /// Asks the kernel without waiting. `EVLOOP_ONCE` beside `EVLOOP_NONBLOCK`: without it libevent asks a second time after it has
-    /// called callbacks (258 against 143 ns). Negative with errno set when the kernel refuses.
+    /// Asks the kernel without waiting; negative with errno set if it refuses. Without `EVLOOP_ONCE` libevent asks again (258 against 143 ns).
     func poll() -> Int32 { event_base_loop(raw, EVLOOP_ONCE | EVLOOP_NONBLOCK) }
     /// Waits until a callback has been called. Negative with errno set when the kernel refuses.
     func wait() -> Int32 { event_base_loop(raw, EVLOOP_ONCE) }

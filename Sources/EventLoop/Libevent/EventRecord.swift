@@ -1,6 +1,5 @@
-// Lifecycle of `struct event`: the memory lies behind the Swift record that it serves (`event_get_struct_event_size` bytes, at
-// `EventRecord.offset`), so that a source costs one allocation. The poller allocates it, assigns and adds the event, deletes it, and
-// frees the memory; all on the base's thread. libevent points at the memory from `event_add` to `event_del`.
+// Lifecycle of `struct event`: its memory lies behind the Swift record that it serves, so that a source costs one allocation. The poller allocates,
+// assigns, adds, deletes and frees it, all on the base's thread. libevent points at the memory from `event_add` to `event_del`.
 
 internal import CLibevent
 internal import EventLoopLibC
@@ -48,7 +47,6 @@ struct OpaqueEvent {
     let raw: OpaquePointer
 
     /// event.h: "event_assign() ... prepares ... for future calls to event_add". Not for an event that is added.
-    ///
     /// `level` is libevent's priority: `EventBase.ownLevel` for all but what must run behind the events of C libraries.
     func assign(
         _ base: borrowing EventBase, _ descriptor: Int32, _ flags: EventFlags, level: Int32 = EventBase.ownLevel,
@@ -79,10 +77,8 @@ struct OpaqueEvent {
         event_add(raw, &time)
     }
 
-    /// Takes the event off its base, out of the kernel's set and out of the queue of active ones. Nothing when it is not there.
-    ///
-    /// Returns 0, or the errno of the kernel, which does not know the descriptor (EBADF, ENOENT): it was closed before. libevent does not
-    /// report that ("that's fine too: we closed the fd", in its epoll backend), but leaves errno as the kernel set it.
+    /// Takes the event off its base, out of the kernel's set and the queue of active ones; no-op if it is not there. Returns 0, or the errno of the
+    /// kernel if the descriptor was closed before (EBADF, ENOENT): libevent does not report that ("that's fine too: we closed the fd").
     @discardableResult
     func delete() -> Int32 {
         errno = 0
@@ -90,8 +86,7 @@ struct OpaqueEvent {
         return errno
     }
 
-    /// When the event is due, in microseconds of libevent's time of day; nil if it has no timeout. Saturates. Not for an active event: what made
-    /// it active is reported with it, and a timeout that the event does not have.
+    /// When it is due, in microseconds of libevent's time of day, saturated; nil without a timeout. Not for an active event, which always has one.
     var timeout: Int64? {
         var time = timeval()
         guard event_pending(raw, Int16(EV_TIMEOUT), &time) != 0 else { return nil }

@@ -8,12 +8,10 @@ extension RunLoop {
     /// A port without a handler keeps its messages for `messages(of:)`. It can also be an address to compare, or keep a mode from being empty.
     ///
     /// Removing a port from modes keeps its messages. `invalidate()` and the last release drop them, and waiting senders get an error. A port in a
-    /// message of its own queue, and two that hold each other in their messages, are reference cycles, so they must be invalidated.
-    ///
-    /// Thread-safe. A port has no descriptor. Sending to a loop that does not sleep makes no system call.
+    /// message of its own queue, and two that hold each other in their messages, are reference cycles, so they must be invalidated. Thread-safe. A
+    /// port has no descriptor. Sending to a loop that does not sleep makes no system call.
     public final class Port: Source, @unchecked Sendable {
         // SAFETY: constants and atomics; `queue` has a lock; `batch` says its own.
-
         /// How many messages may wait before the port is full.
         public let capacity: Int
         let queue: PortQueue
@@ -23,7 +21,6 @@ extension RunLoop {
         // SAFETY: accessed only by the thread of `servingLoop`. Empty while no thread serves the port.
         @exclusivity(unchecked) private var batch = Deque<PortMessage>()
         private let handler: HandlerSlot<Handler>
-
         private struct Handler: Sendable { let call: (@Sendable (Port, PortMessage) -> Void)? }
 
         /// Makes a port, in no mode yet.

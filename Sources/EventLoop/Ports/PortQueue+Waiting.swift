@@ -4,16 +4,6 @@ import Synchronization
 
 extension PortQueue {
     // MARK: Senders
-    /// Like `put`, but blocks the thread until there is room, `deadline` (real time) passes, or the queue is closed.
-    func put(_ message: RunLoop.PortMessage, before deadline: RunLoop.Instant) -> EnqueueResult {
-        if let outcome = spin(message) { return outcome }
-        let latch = Latch()
-        let sender = WaitingSender(message) { latch.open() }
-        guard enqueue(sender) else { return .closed }
-        _ = latch.wait(until: deadline)
-        return withdraw(sender)
-    }
-
     /// Lets a sender wait. Returns false if the queue is closed.
     func enqueue(_ sender: WaitingSender) -> Bool { /* DOES CALLOUT */
         let admitted = ifOpen { inbox -> Admitted in
@@ -71,9 +61,7 @@ extension PortQueue {
     }
 
     /// Appends the messages of waiting senders, the longest-waiting first, while there is room, and notifies requests of room left. Under the lock.
-    ///
-    /// A delivery makes room for one message, so it notifies one request. If no other delivery is to come, it notifies all. So a waiting request
-    /// always has a delivery ahead of it, whatever the notified ones do.
+    /// A delivery makes room for one message, so it notifies one request, the last delivery all: a waiting request always has a delivery ahead of it.
     func admit(_ inbox: inout Inbox, afterDelivery: Bool) -> Admitted {
         var admitted = Admitted()
         while let sender = inbox.senders.first, hasRoom(&inbox) {  // ends: each iteration removes a sender
@@ -96,7 +84,6 @@ extension PortQueue {
 /// A thread or a task that waits for room, and its message. The sender creates it, and the queue retains it while the sender waits.
 final class WaitingSender: @unchecked Sendable {
     // SAFETY: `wake` is a constant; the lock of the queue guards the rest. An outcome does not change.
-
     /// Ends the wait of the thread or the task. Called outside the lock.
     let wake: @Sendable () -> Void
     var message: RunLoop.PortMessage?

@@ -65,8 +65,9 @@ struct PortQueue: ~Copyable, Sendable {
         return append(message, to: &inbox.pointee)
     }
 
-    /// A receiver that is running makes room sooner than a thread can fall asleep and wake again.
-    func spin(_ message: RunLoop.PortMessage) -> EnqueueResult? {
+    /// Like `put`, but blocks the thread until there is room, `deadline` (real time) passes, or the queue is closed.
+    func put(_ message: RunLoop.PortMessage, before deadline: RunLoop.Instant) -> EnqueueResult {
+        // A receiver that is running makes room sooner than a thread can fall asleep and wake again.
         for _ in 0..<100 {
             cplatform_relax()
             let used = appended.load(ordering: .relaxed) &- taken.load(ordering: .relaxed)
@@ -74,7 +75,11 @@ struct PortQueue: ~Copyable, Sendable {
             let outcome = put(message)
             if outcome != .full { return outcome }
         }
-        return nil
+        let latch = Latch()
+        let sender = WaitingSender(message) { latch.open() }
+        guard enqueue(sender) else { return .closed }
+        _ = latch.wait(until: deadline)
+        return withdraw(sender)
     }
 
     @inline(__always) func hasRoom(_ inbox: inout Inbox) -> Bool {

@@ -22,7 +22,6 @@ extension RunLoop {
     /// kernel has none (before 5.3, and in some sandboxes), one that SIGCHLD writes to; then the conditions of `SignalSource` apply.
     public final class ProcessSource: Source, @unchecked Sendable {
         // SAFETY: constants.
-
         /// The process. After the status was reported, the system may reuse the number for another process.
         public let pid: Int32
         /// Readable when the child has exited or may have exited. Closed by deinit if it is the process's own.

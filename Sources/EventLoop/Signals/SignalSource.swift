@@ -1,9 +1,8 @@
 extension RunLoop {
     /// A process signal, delivered on the loop and never in signal context.
     ///
-    /// Several sources, in any loops, may watch one signal, and each has its own count. A source counts from its creation on, regardless of
-    /// the modes that the loop runs. Signals that arrive while other modes run, or before the source is added to a loop, are reported when
-    /// one of the source's modes runs. Signals that arrive faster than the handler is called coalesce into one call with their number.
+    /// Several sources, in any loops, may watch one signal. Each has its own count, from its creation on, whatever modes run, and reports it when one
+    /// of its modes runs. Signals that arrive faster than the handler is called coalesce into one call with their number.
     ///
     /// While a source exists, the default action of the signal does not happen. A handler that was installed earlier is still called, in signal
     /// context, after the sources have counted the signal. It is restored when the last source of the signal becomes invalid. A handler that other
@@ -16,7 +15,6 @@ extension RunLoop {
     /// A child of fork gets no signals from its parent's source. Thread-safe. In several loops, one of them serves the source. Uses one descriptor.
     public final class SignalSource: Source, @unchecked Sendable {
         // SAFETY: constants.
-
         /// The number of the signal.
         public let signal: Int32
         private let signals: SignalWatch
@@ -28,8 +26,7 @@ extension RunLoop {
         /// - Parameters:
         ///   - signal: its number, for example `SIGTERM`.
         ///   - label: for warnings, recordings and `debugDescription`. Warnings and recordings also name the place, `file` and `line`.
-        ///   - handler: receives how many signals have arrived since its last call, at least 1. The kernel itself coalesces
-        ///     ordinary signals that are sent while one waits to be delivered; those count as one.
+        ///   - handler: receives how many signals have arrived since its last call, at least 1. Those that the kernel coalesces count as one.
         /// - Throws: `SourceError.badSignal` for SIGKILL, SIGSTOP, the signals that report a fault of the program (SIGSEGV, SIGBUS, SIGFPE,
         ///   SIGILL, SIGTRAP), and numbers that are not signals. `.system` if there are no descriptors left.
         public init(

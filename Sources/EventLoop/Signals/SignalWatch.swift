@@ -4,9 +4,8 @@
 internal import CPlatform
 internal import EventLoopLibC
 
-/// Counts the arrivals of one process signal, from its creation to `end`. Thread-safe.
-///
-/// A child shares the channel with its parent, so the source joins no loop there (`isOfOneProcess`).
+/// Counts the arrivals of one process signal, from its creation to `end`. Thread-safe. A child of fork shares the channel with its parent, so the
+/// source joins no loop there (`isOfOneProcess`).
 final class SignalWatch: Sendable {
     private let signal: Int32
     private let channel: WakeChannel

@@ -7,7 +7,6 @@ extension RunLoop {
     /// Thread-safe. If the source is in several loops, one of them accepts each connection, and `completion` is called once in one of them.
     public final class SocketSource: Source, @unchecked Sendable {
         // SAFETY: constants and atomics.
-
         /// Decides which of the ready sources are called first.
         public let priority: Priority
         /// The source has one of the two.
@@ -39,7 +38,6 @@ extension RunLoop {
         ///   - backlog: how many connections may wait. The system has a limit of its own (`net.core.somaxconn`).
         ///   - reusePort: SO_REUSEPORT: several sockets may listen on one port. On Linux the kernel distributes the connections among them.
         ///   - ipv6Only: whether a socket that listens on `::` refuses IPv4. If false, it accepts both, regardless of the system's setting.
-        ///   - priority: decides which of the ready sources are called first.
         ///   - label: for warnings, recordings and `debugDescription`. Warnings and recordings also name the place, `file` and `line`.
         ///   - accept: called on the loop's thread with the descriptor, which the handler must close, and the peer's address.
         /// - Throws: `.badAddress` for a host that is not numeric or a path that is too long; otherwise `.system` with the operation that failed. A
@@ -64,8 +62,7 @@ extension RunLoop {
         /// accept from a blocking socket, a loop may wait when another process is faster: let its maker make it non-blocking (`NonBlocking=true` in a
         /// unit of systemd). Otherwise as `init(listeningOn:backlog:reusePort:ipv6Only:priority:label:file:line:accept:)`.
         ///
-        /// - Throws: `.badDescriptor` if the descriptor is not open, `.system` if it is no stream socket that listens, or if its family is
-        ///   unknown. The descriptor then remains the caller's.
+        /// - Throws: `.badDescriptor` if it is not open, `.system` if it is no stream socket that listens, of a known family. It stays the caller's.
         public init(
             adoptingListener descriptor: Int32, priority: Priority = .default, label: String? = nil, file: StaticString = #fileID,
             line: UInt = #line, accept: @escaping @Sendable (SocketSource, _ descriptor: Int32, _ peer: SocketAddress) -> Void
@@ -85,7 +82,6 @@ extension RunLoop {
         ///   - address: where to connect.
         ///   - timeout: how long the attempt may take, in the loop's time, from the first addition of the source to a loop. If nil, the
         ///     kernel decides. If the connection is established when the limit passes, the attempt succeeds.
-        ///   - priority: decides which of the ready sources are called first.
         ///   - label: for warnings, recordings and `debugDescription`. Warnings and recordings also name the place, `file` and `line`.
         ///   - completion: called with a descriptor, which the handler must close, or with the error: `.system` with the operation
         ///     `connect` and its errno; ETIMEDOUT if the attempt timed out. Not called if the source is invalidated earlier.
