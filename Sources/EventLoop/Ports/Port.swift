@@ -7,9 +7,8 @@ extension RunLoop {
     ///
     /// A port without a handler keeps its messages for `messages(of:)`. It can also be an address to compare, or keep a mode from being empty.
     ///
-    /// Removing a port from modes keeps its messages. `invalidate()` and the last release drop them, and waiting senders get an error. A port in a
-    /// message of its own queue, and two that hold each other in their messages, are reference cycles, so they must be invalidated. Thread-safe. A
-    /// port has no descriptor. Sending to a loop that does not sleep makes no system call.
+    /// Removing a port from modes keeps its messages. `invalidate()` and the last release drop them, and waiting senders get an error. A port in its
+    /// own queue, and two that hold each other in messages, are reference cycles and must be invalidated. Thread-safe. A port has no descriptor.
     public final class Port: Source, @unchecked Sendable {
         // SAFETY: constants and atomics; `queue` has a lock; `batch` says its own.
         /// How many messages may wait before the port is full.
@@ -50,8 +49,6 @@ extension RunLoop {
         }
 
         override var isOfUseInMode: Bool { hasHandler }
-
-        // MARK: Being served
         override var hasMessage: Bool { hasHandler && isValid && queue.count > 0 }
         override var lastMessage: UInt64 { queue.lastNumber }
 
@@ -60,8 +57,7 @@ extension RunLoop {
             if batch.isEmpty {
                 if onlyOne { return queue.takeFirst().map(deliver) != nil }
                 queue.takeAll(into: &batch)
-                // The port was invalidated meanwhile.
-                if batch.isEmpty { return false }
+                if batch.isEmpty { return false }  // the port was invalidated meanwhile
             }
             deliver(batch.popFirst())
             return true
@@ -76,13 +72,11 @@ extension RunLoop {
         override func returnMessages() { /* DOES CALLOUT */
             if batch.isEmpty { return }
             queue.putBack(&batch)
-            if batch.isEmpty { return }
-            // The port is invalid, so the messages are dropped. They leave the batch first, because their release may run user code.
+            // If the port is invalid, its messages are dropped. They leave the batch first, because their release may run user code.
             var dropped = Deque<PortMessage>()
             swap(&dropped, &batch)
         }
 
-        // MARK: The end
         override func didInvalidate() { /* DOES CALLOUT */
             queue.close()
             for reader in readers { reader.source?.invalidate() }
@@ -96,7 +90,6 @@ extension RunLoop {
                 + (senders == 0 ? "" : ", waiting senders: \(senders)")
         }
 
-        // MARK: What sending asks
         /// Sources that take messages instead of a handler. Weak, because a loop retains them.
         var readers: [WeakSource] { readerList.withLockIfOwn { $0 } ?? [] }
 
@@ -113,8 +106,7 @@ extension RunLoop {
         /// The only loops that could make room are in another process.
         var isServedByParentProcessOnly: Bool {
             if ProcessMark.isFirst { return false }
-            let memberships = state.withLockIfOwn { $0.memberships }
-            return memberships.map { !$0.isEmpty && $0.allSatisfy { !$0.loop.isOurs } } ?? true
+            return state.withLockIfOwn { $0.memberships }.map { !$0.isEmpty && $0.allSatisfy { !$0.loop.isOurs } } ?? true
         }
     }
 }

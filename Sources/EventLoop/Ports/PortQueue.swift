@@ -1,8 +1,8 @@
 internal import CPlatform
 import Synchronization
 
-/// A bounded queue, first in, first out, also for those that wait for room. Thread-safe. The receiver, the thread that serves the port, swaps the
-/// whole inbox into a batch of its own, where messages occupy room until their delivery.
+/// A bounded queue, first in, first out, also for those that wait for room. Thread-safe. The receiver swaps the inbox into a batch, where messages
+/// occupy room until their delivery.
 struct PortQueue: ~Copyable, Sendable {
     enum EnqueueResult: Sendable {
         /// The queue was empty, so the caller must notify the loops.
@@ -60,8 +60,7 @@ struct PortQueue: ~Copyable, Sendable {
         guard let inbox = inbox.lockValueIfOwn() else { return .closed }
         defer { self.inbox.unlock() }
         if inbox.pointee.isClosed { return .closed }
-        // Senders that came earlier go first.
-        guard inbox.pointee.senders.isEmpty, hasRoom(&inbox.pointee) else { return .full }
+        guard inbox.pointee.senders.isEmpty, hasRoom(&inbox.pointee) else { return .full }  // earlier senders go first
         return append(message, to: &inbox.pointee)
     }
 
@@ -112,15 +111,90 @@ struct PortQueue: ~Copyable, Sendable {
         return admitted.senders.contains { $0.outcome == .first }  // outcomes do not change any more
     }
 
-    /// Whether no delivery is to come: every message has been delivered.
-    var isDrained: Bool { appended.load(ordering: .relaxed) == taken.load(ordering: .sequentiallyConsistent) }
-
     /// Returns undelivered messages to the front of the queue. If it is closed, they stay in the batch, and the caller drops them.
     func putBack(_ batch: inout Deque<RunLoop.PortMessage>) {
         ifOpen { inbox in
             batch.takeAll(from: &inbox.messages)
             swap(&batch, &inbox.messages)
         }
+    }
+
+    // MARK: Those that wait
+    // A delivery increments `taken`, then reads `waiting`. A thread that begins to wait writes `waiting`, then reads `taken`. So one finds the other.
+
+    /// Lets a sender wait. Returns false if the queue is closed.
+    func enqueue(_ sender: WaitingSender) -> Bool { /* DOES CALLOUT */
+        let admitted = ifOpen { inbox -> Admitted in
+            sender.ticket = inbox.senders.appendForTicket(sender)
+            countWaiting(inbox)
+            return admit(&inbox, afterDelivery: false)
+        }
+        admitted?.wakeAll()
+        return admitted != nil
+    }
+
+    /// Ends the wait of a sender. Returns its outcome; if it has none, `.full`.
+    func withdraw(_ sender: WaitingSender) -> EnqueueResult {
+        inbox.withLock { inbox in
+            if let outcome = sender.outcome { return outcome }
+            if let ticket = sender.ticket { _ = inbox.senders.remove(ticket) }
+            countWaiting(inbox)
+            return .full
+        }
+    }
+
+    /// Lets a request wait. If a message would be accepted now, or the queue is closed, notifies it at once.
+    func enqueue(_ request: RunLoop.RoomRequest) { /* DOES CALLOUT */
+        let mustWait = ifOpen { inbox -> Bool in
+            let ticket = inbox.requests.appendForTicket(request)
+            request.ticket = ticket
+            countWaiting(inbox)
+            if !inbox.senders.isEmpty || !hasRoom(&inbox) { return true }
+            _ = inbox.requests.remove(ticket)
+            countWaiting(inbox)
+            return false
+        }
+        if mustWait != true { request.notify() }
+    }
+
+    /// Ends the wait of a request. No-op if it does not wait.
+    func withdraw(_ request: RunLoop.RoomRequest) {
+        ifOpen { inbox in
+            if let ticket = request.ticket { _ = inbox.requests.remove(ticket) }
+            countWaiting(inbox)
+        }
+    }
+
+    /// Those that no longer wait. They are woken after the lock is released.
+    struct Admitted: Sendable {
+        var senders: [WaitingSender] = []
+        var requests: [RunLoop.RoomRequest] = []
+
+        func wakeAll() { /* DOES CALLOUT */
+            for sender in senders { sender.wake() }
+            for request in requests { request.notify() }
+        }
+    }
+
+    /// Appends the messages of waiting senders, the longest-waiting first, while there is room, and notifies requests of room left. Under the lock.
+    /// A delivery makes room for one message, so it notifies one request, the last delivery all: a waiting request always has a delivery ahead of it.
+    func admit(_ inbox: inout Inbox, afterDelivery: Bool) -> Admitted {
+        var admitted = Admitted()
+        while let sender = inbox.senders.first, hasRoom(&inbox) {  // ends: each iteration removes a sender
+            _ = inbox.senders.popFirst()
+            sender.outcome = append(sender.message.take()!, to: &inbox)  // it is taken once
+            admitted.senders.append(sender)
+        }
+        if afterDelivery && !inbox.requests.isEmpty && inbox.senders.isEmpty && hasRoom(&inbox) {
+            let isDrained = appended.load(ordering: .relaxed) == taken.load(ordering: .sequentiallyConsistent)
+            if isDrained { admitted.requests = inbox.requests.removeAll() } else { admitted.requests.append(inbox.requests.popFirst()) }
+        }
+        countWaiting(inbox)
+        return admitted
+    }
+
+    func countWaiting(_ inbox: borrowing Inbox) {
+        waiting.store(UInt64(inbox.requests.count) << 32 | UInt64(inbox.senders.count), ordering: .sequentiallyConsistent)
     }
 
     // MARK: The end
@@ -137,4 +211,16 @@ struct PortQueue: ~Copyable, Sendable {
         }
         admitted?.wakeAll()
     }
+}
+
+/// A thread or a task that waits for room, and its message. The sender creates it, and the queue retains it while the sender waits.
+final class WaitingSender: @unchecked Sendable {
+    // SAFETY: `wake` is a constant; the lock of the queue guards the rest. An outcome does not change.
+    /// Ends the wait of the thread or the task. Called outside the lock.
+    let wake: @Sendable () -> Void
+    var message: RunLoop.PortMessage?
+    /// Nil while the sender waits.
+    var outcome: PortQueue.EnqueueResult?
+    var ticket: LinkedQueue<WaitingSender>.Ticket?
+    init(_ message: RunLoop.PortMessage, wake: @escaping @Sendable () -> Void) { (self.message, self.wake) = (message, wake) }
 }

@@ -1,4 +1,4 @@
-// Rules proved here (semantics 16.17 to 16.20; PortQueue+Waiting.swift): a full port notifies those that wait for room.
+// Rules proved here (semantics 16.17 to 16.20; PortQueue.swift): a full port notifies those that wait for room.
 // - A task's send suspends until there is room. Tasks and threads get room in the order in which they came.
 // - It ends with its date, its task's cancellation, or the port; then the message is not sent.
 // - `whenRoom` calls its closure once, on its loop, when a send would be accepted or the port is invalid.
