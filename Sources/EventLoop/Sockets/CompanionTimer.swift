@@ -30,8 +30,7 @@ final class CompanionTimer: Sendable {
     func start(_ date: @escaping Date, for source: RunLoop.Source, _ fire: @escaping @Sendable () -> Void) {
         end(startingWith: Start(date))
         for (loop, modes) in source.loopsAndModes { for mode in modes { join(loop, mode, source, fire) } }
-        // If the source was invalidated meanwhile, no other call stops it.
-        if !source.isValid { stop() }
+        if !source.isValid { stop() }  // if it was invalidated meanwhile, no other call stops the timer
     }
 
     /// Cancels it. No-op if not started.

@@ -16,15 +16,10 @@ final class ConnectAttempt: Sendable {
         case finished
     }
 
-    private struct State: Sendable {
-        var descriptor: Int32
-        var phase: Phase
-    }
-    private let state: LoopLock<State>
+    private let state: LoopLock<(descriptor: Int32, phase: Phase)>
     private let address: RunLoop.SocketAddress
     private let native: cplatform_address
     let identity: FileIdentity
-    /// Its limit.
     let deadline: CompanionTimer
 
     /// Opens the socket and calls connect(2). `prepare` sets options before.
@@ -49,9 +44,8 @@ final class ConnectAttempt: Sendable {
             cplatform_close(descriptor)
             throw error
         }
-        state = LoopLock(State(descriptor: descriptor, phase: Self.connect(descriptor, native)))
-        // The descriptor is open. After `connect`: see `cplatform_hang_up`.
-        identity = FileIdentity(of: descriptor)!
+        state = LoopLock((descriptor: descriptor, phase: Self.connect(descriptor, native)))
+        identity = FileIdentity(of: descriptor)!  // it is open; after `connect`: see `cplatform_hang_up`
     }
 
     deinit { end() }
@@ -126,7 +120,7 @@ final class ConnectAttempt: Sendable {
 
     /// Closes the socket. No-op if already closed or transferred. Not a cancellation point, as a listener's end is none.
     func end() {
-        guard let descriptor = state.exchange(State(descriptor: -1, phase: .finished))?.descriptor, descriptor >= 0 else { return }
+        guard let descriptor = state.exchange((descriptor: -1, phase: .finished))?.descriptor, descriptor >= 0 else { return }
         cplatform_close(descriptor)
     }
 }

@@ -54,15 +54,12 @@ final class ListeningSocket: Sendable {
         let code = cplatform_set_close_on_exec(descriptor)
         if code != 0 { throw .system(operation: "adopting descriptor \(descriptor)", errno: code) }
         (isAdopted, isBlocking) = (true, cplatform_is_blocking(descriptor))
-        localAddress = address
-        // The file of a Unix path belongs to the process that created it.
-        file = nil
-        self.identity = identity
+        (localAddress, self.identity) = (address, identity)
+        file = nil  // that of a Unix path belongs to the process that created it
         handle = Atomic(descriptor)
     }
 
     deinit { end() }
-
     /// -1 after it was closed.
     var descriptor: Int32 { handle.load(ordering: .acquiring) }
 
@@ -103,8 +100,7 @@ final class ListeningSocket: Sendable {
         cplatform_refuse_connections(descriptor)
     }
 
-    /// Removes the file first: while the socket is open, no other file can have its inode. Not a cancellation point, as close(2) is: a thread that
-    /// ended there would leave the socket open for ever, and what it ends next.
+    /// Removes the file first: while the socket is open, no other file can have its inode. Not a cancellation point, unlike close(2).
     private static func release(_ descriptor: Int32, _ file: BoundFile?) {
         let cancellation = cplatform_hold_cancellation()
         defer { cplatform_resume_cancellation(cancellation) }

@@ -49,27 +49,24 @@ extension RunLoop {
             accept: @escaping @Sendable (SocketSource, _ descriptor: Int32, _ peer: SocketAddress) -> Void
         ) throws(SourceError) {
             listener = try ListeningSocket(address, backlog: backlog, reusePort: reusePort, ipv6Only: ipv6Only)
-            attempt = nil
-            self.priority = priority
+            (attempt, self.priority) = (nil, priority)
             retry = CompanionTimer("pause of a listener")
             handlers = HandlerSlot(Handlers(accept: accept))
             super.init(kind: .watched, recordedKind: .socketSource, label: label, site: CreationSite(file, line))
         }
 
         /// Makes a source of a socket that listens already, for example one that a service manager passed to this process (`Supervisor.sockets`). The
-        /// source owns the descriptor from then on, makes it close-on-exec, and closes it at the end. It does not remove the file of a Unix path,
-        /// which belongs to the process that made it, and does not change O_NONBLOCK of the socket, which others may share. If several processes
-        /// accept from a blocking socket, a loop may wait when another process is faster: let its maker make it non-blocking (`NonBlocking=true` in a
-        /// unit of systemd). Otherwise as `init(listeningOn:backlog:reusePort:ipv6Only:priority:label:file:line:accept:)`.
+        /// source then owns the descriptor, and makes it close-on-exec. It neither removes the file of a Unix path, which belongs to the process that
+        /// made it, nor changes O_NONBLOCK, which others may share. If several processes accept from a blocking socket, a loop may wait when another
+        /// process is faster: let its maker make it non-blocking (`NonBlocking=true` in a unit of systemd). Otherwise as with `listeningOn:`.
         ///
-        /// - Throws: `.badDescriptor` if it is not open, `.system` if it is no stream socket that listens, of a known family. It stays the caller's.
+        /// - Throws: `.badDescriptor` if it is not open, `.system` if it is no listening stream socket of a known family. It stays the caller's then.
         public init(
             adoptingListener descriptor: Int32, priority: Priority = .default, label: String? = nil, file: StaticString = #fileID,
             line: UInt = #line, accept: @escaping @Sendable (SocketSource, _ descriptor: Int32, _ peer: SocketAddress) -> Void
         ) throws(SourceError) {
             listener = try ListeningSocket(adopting: descriptor)
-            attempt = nil
-            self.priority = priority
+            (attempt, self.priority) = (nil, priority)
             retry = CompanionTimer("pause of a listener")
             handlers = HandlerSlot(Handlers(accept: accept))
             super.init(kind: .watched, recordedKind: .socketSource, label: label, site: CreationSite(file, line))
@@ -79,7 +76,6 @@ extension RunLoop {
         /// source is then invalid. If the queue of a listening Unix socket is full, the source retries until there is room or the attempt times out.
         ///
         /// - Parameters:
-        ///   - address: where to connect.
         ///   - timeout: how long the attempt may take, in the loop's time, from the first addition of the source to a loop. If nil, the
         ///     kernel decides. If the connection is established when the limit passes, the attempt succeeds.
         ///   - label: for warnings, recordings and `debugDescription`. Warnings and recordings also name the place, `file` and `line`.
@@ -104,8 +100,7 @@ extension RunLoop {
             completion: @escaping @Sendable (SocketSource, Result<Int32, SourceError>) -> Void
         ) throws(SourceError) {
             let attempt = try ConnectAttempt(address, from: local, timeout: timeout, prepare)
-            (listener, self.attempt) = (nil, attempt)
-            self.priority = priority
+            (listener, self.attempt, self.priority) = (nil, attempt, priority)
             retry = CompanionTimer("try of a connection", startingWhenAdded: attempt.phase == .queueIsFull ? Swift.Duration.zero : nil)
             pause.store(Self.retries.lowerBound, ordering: .relaxed)
             handlers = HandlerSlot(Handlers(completion: completion))
@@ -200,18 +195,17 @@ extension RunLoop {
                 pause.store(Self.pauses.lowerBound, ordering: .relaxed)
                 handlers.with { $0.handlers.accept(self, descriptor, peer) }
                 return true
-            case .nothing: return false
+            case .nothing: break
             case .exhausted:
                 // The listener stays readable but cannot accept, so the loop would spin if it watched the listener.
                 isPaused.store(true, ordering: .releasing)
                 startRetry(Self.pauses)
                 watchDidChange()
-                return false
             case .broken(let code):
                 noteFailure(.system(operation: "accept on \(listener.localAddress)", errno: code))
                 invalidate()
-                return false
             }
+            return false
         }
 
         private func endPause() {
