@@ -3,10 +3,9 @@ internal import CPlatform
 extension RunLoop {
     /// Calls its handler when an administrator, or a time service that steps, has set the wall clock; not when it is slewed or the machine wakes up.
     ///
-    /// Settings before the loop looks are one call, with their sum; there is none if that is zero. Settings count from the creation of the
-    /// source on. The difference is measured, with an error of less than a microsecond on an idle machine. Less than 100 µs is not
-    /// reported until further settings add up to more, because a program that sets the clock to what it says takes a moment for that.
-    /// In a loop with a `ManualClock`, the handler is called when the program sets `ManualClock.wallTime`, with the exact difference.
+    /// Settings before the loop looks are one call, with their sum; there is none if that is zero. Settings count from the creation of the source on.
+    /// The difference is measured, to a microsecond on an idle machine. Less than 100 µs is reported when further settings add up to more: setting
+    /// the clock to what it says takes a moment. In a loop with a `ManualClock`, setting its `wallTime` calls the handler, with the exact difference.
     ///
     /// Thread-safe. If the source is in several loops, one of them calls the handler; a loop with another clock than the first refuses it. Uses one
     /// descriptor. Linux only: elsewhere the initializer throws `.system` with ENOSYS. Foundation posts `NSSystemClockDidChange`; CFRunLoop does not.
@@ -44,14 +43,12 @@ extension RunLoop {
         }
 
         deinit { endByLastRelease() }
-
         override var watch: Watch? { Watch(identity: alarm.identity, descriptor: alarm.descriptor) }
 
         override func serve(_ ready: Readiness) -> Bool { /* DOES CALLOUT */
             let jump = alarm.withState { state -> Int64 in
                 alarm.drain()
-                // First, so that a setting after the measurement makes the descriptor readable again.
-                alarm.arm(.distantFuture)
+                alarm.arm(.distantFuture)  // first: a setting after the measurement makes the descriptor readable again
                 let manualJump = state.manualJump
                 state.manualJump = 0
                 guard let loop = anyLoop, loop.time.manualClock == nil else { return manualJump }

@@ -19,8 +19,7 @@ struct WallAlarm<State: Sendable>: ~Copyable, Sendable {
         guard descriptor >= 0, let identity = FileIdentity(of: descriptor) else {
             throw .system(operation: "making a timer of the wall clock", errno: errno)
         }
-        self.identity = identity
-        self.reportsSettings = reportsSettings
+        (self.identity, self.reportsSettings) = (identity, reportsSettings)
         self.state = LoopLock(state)
         arm(.distantFuture)
     }

@@ -54,10 +54,7 @@ extension RunLoop {
         }
 
         /// False in no loop, where nobody says by which clock.
-        private func hasCome(_ state: State) -> Bool {
-            guard state.date != .distantFuture, let loop = anyLoop else { return false }
-            return loop.wallTime >= state.date
-        }
+        private func hasCome(_ state: State) -> Bool { state.date != .distantFuture && anyLoop.map { $0.wallTime >= state.date } ?? false }
 
         /// Arms the kernel's timer for what the source waits for. Under the lock.
         @discardableResult
@@ -80,7 +77,6 @@ extension RunLoop {
             return date == .distantFuture ? nil : clock.instant(of: date)
         }
 
-        // MARK: Being served
         override var watch: Watch? { Watch(identity: alarm.identity, descriptor: alarm.descriptor) }
 
         override func serve(_ ready: Readiness) -> Bool { /* DOES CALLOUT */

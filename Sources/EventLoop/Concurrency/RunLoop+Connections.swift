@@ -66,7 +66,6 @@ extension RunLoop {
 
         public typealias Element = Connection
         public typealias Failure = any Error
-
         /// The address that the socket listens on, with the port that the kernel chose.
         public let localAddress: SocketAddress
         let reader: ChannelReader<(descriptor: OwnedDescriptor, peer: SocketAddress)>

@@ -38,8 +38,7 @@ extension RunLoop {
             let reader: ChannelReader<PortMessage>
             /// The next message; nil if the task is cancelled, the port is invalid, or the loop has ended.
             public mutating func next(isolation actor: isolated (any Actor)? = #isolation) async -> PortMessage? {
-                // The only error says that the port or the loop has ended, which is no failure here.
-                try? await reader.channel.next(isolation: actor)
+                try? await reader.channel.next(isolation: actor)  // an error says that the port or the loop has ended
             }
         }
     }
@@ -73,10 +72,8 @@ private final class PortReader: RunLoop.Source, @unchecked Sendable {
         // Messages after `last` wait for the next pass, so that a task that asks again at once does not keep this pass from ending.
         guard port.queue.holds(upTo: last), isAsked.exchange(false, ordering: .sequentiallyConsistent) else { return false }
         let isDelivered = channel.deliver {
-            // Nil if another iterator has taken it.
-            guard let message = port.queue.takeFirst() else { return nil }
-            // Before the delivery, because the task may ask for the next message at once.
-            port.queue.makeRoom()
+            guard let message = port.queue.takeFirst() else { return nil }  // another iterator has taken it
+            port.queue.makeRoom()  // before the delivery, because the task may ask for the next message at once
             return message
         }
         // After it: what is released here may end the thread, and then the task would wait for ever.

@@ -3,9 +3,8 @@ import Synchronization
 extension RunLoop {
     /// Each time the task asks, waits until `descriptor` is ready for one of `events`, and reports for which.
     ///
-    /// Each iterator has its own one-shot source in `mode` of this loop (by default, all common modes). The source is armed
-    /// only while the task waits for the next element, so that nothing is queued for a slow task. It is removed when the iteration ends, its task is
-    /// cancelled, or the iterator is released. If the task asks again before it has read everything, it gets another element.
+    /// Each iterator has its own one-shot source in `mode` of this loop (by default, all common modes), armed while the task waits, so
+    /// nothing is queued. It is removed when the iteration ends, its task is cancelled, or the iterator is gone. What is not read is reported again.
     ///
     /// Iterating throws `SourceError` if the descriptor cannot be watched, or if another file has taken its number, and `RunLoopEnded` when
     /// the loop's thread exits. The caller must close the descriptor. After the iteration, `perform { close(descriptor) }` on the loop

@@ -53,8 +53,7 @@ extension RunLoop {
             let reader: ChannelReader<Tick>
             /// The next tick; nil if the task is cancelled or the loop has ended.
             public mutating func next(isolation actor: isolated (any Actor)? = #isolation) async -> Tick? {
-                // This channel never ends with a failure.
-                try? await reader.channel.next(isolation: actor)
+                try? await reader.channel.next(isolation: actor)  // never fails
             }
         }
     }

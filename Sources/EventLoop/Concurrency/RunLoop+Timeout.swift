@@ -37,8 +37,7 @@ extension RunLoop {
                     return TaskTimedOut()
                 }
                 let first = await group.next()!  // there are two
-                // Cancels the timer or the body, whichever has not ended.
-                group.cancelAll()
+                group.cancelAll()  // the timer or the body, whichever has not ended
                 await group.waitForAll()
                 return first
             }
@@ -53,7 +52,6 @@ private final class BorrowedOperation<R>: @unchecked Sendable {
     private let body: () async throws -> sending R
     private var result: Result<R, any Error>?
     init(_ body: @escaping () async throws -> sending R) { self.body = body }
-
     func run() async { do { result = .success(try await body()) } catch { result = .failure(error) } }
 
     /// Returns the value, or throws `other`, if there is one, instead of the body's error.

@@ -4,8 +4,7 @@
 /// Passes what a source reports to a task: holds an element, or a task that waits for one, or the end. Memory is limited: new elements are merged
 /// into the one that waits (`post`), or the source reports only when the task waits (`demand`), or only a waiting task gets them (`deliver`).
 final class SingleElementChannel<Element: Sendable>: Sendable {
-    // Checked continuations, although each is resumed once by construction. The code of unsafe ones is compiled into this module, where
-    // ThreadSanitizer sees its reads but not the runtime's synchronization (Swift 6.3).
+    // Checked, although resumed once by construction: of unsafe ones ThreadSanitizer sees the reads but not the runtime's locks (Swift 6.3).
     private typealias Waiter = CheckedContinuation<Element?, any Error>
 
     private struct State: Sendable {
@@ -72,9 +71,8 @@ final class SingleElementChannel<Element: Sendable>: Sendable {
         // The closures are released outside the lock, because they refer to the source.
         let released = state.withLock { state -> State? in
             if state.isEnded { return nil }
-            let released = state
-            state = State(element: state.element, isEnded: true, failure: state.waiter == nil ? failure : nil)
-            return released
+            defer { state = State(element: state.element, isEnded: true, failure: state.waiter == nil ? failure : nil) }
+            return state
         }
         if let failure { released?.waiter?.resume(throwing: failure) } else { released?.waiter?.resume(returning: nil) }
     }

@@ -12,7 +12,6 @@ struct EventBase: ~Copyable {
     let reportsEdges: Bool
     /// Somebody else made the base and frees it.
     private let isBorrowed: Bool
-
     /// How many levels of active-event priority a base has. They are for the events of C libraries.
     static let levels: Int32 = 3
     /// The most urgent level, on which all of our own events stand.
@@ -50,9 +49,7 @@ struct EventBase: ~Copyable {
     }
 
     deinit { if !isBorrowed { event_base_free(raw) } }
-
     var leastUrgentLevel: Int32 { event_base_get_npriorities(raw) - 1 }
-
     /// Asks the kernel without waiting; negative with errno set if it refuses. Without `EVLOOP_ONCE` libevent asks again (258 against 143 ns).
     func poll() -> Int32 { event_base_loop(raw, EVLOOP_ONCE | EVLOOP_NONBLOCK) }
     /// Waits until a callback has been called. Negative with errno set when the kernel refuses.

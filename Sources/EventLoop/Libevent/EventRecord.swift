@@ -15,8 +15,7 @@ enum EventRecord<Header: ~Copyable> {
     static var byteCount: Int { offset + event_get_struct_event_size() }
 
     static func allocate(_ header: consuming Header) -> UnsafeMutablePointer<Header> {
-        let memory = UnsafeMutableRawPointer.allocate(byteCount: byteCount, alignment: 16)
-        return memory.initializeMemory(as: Header.self, to: header)
+        UnsafeMutableRawPointer.allocate(byteCount: byteCount, alignment: 16).initializeMemory(as: Header.self, to: header)
     }
 
     static func free(_ record: UnsafeMutablePointer<Header>) {
@@ -71,9 +70,7 @@ struct OpaqueEvent {
 
     /// Adds the event with a timeout of its own, for platforms without a timer descriptor.
     func add(afterMicroseconds microseconds: Int64) {
-        var time = timeval()
-        time.tv_sec = .init(microseconds / 1_000_000)
-        time.tv_usec = .init(microseconds % 1_000_000)
+        var time = timeval(tv_sec: .init(microseconds / 1_000_000), tv_usec: .init(microseconds % 1_000_000))
         event_add(raw, &time)
     }
 

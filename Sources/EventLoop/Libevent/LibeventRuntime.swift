@@ -12,8 +12,7 @@ package enum LibeventRuntime {
         // event.h: event_set_log_callback "Override libevent's log messages". Its default writes to standard error, which is not a library's.
         event_set_log_callback { severity, message in
             guard let message else { return }
-            // libevent's caller reads it next.
-            let code = errno
+            let code = errno  // libevent's caller reads it next
             defer { errno = code }
             let line = String(cString: message)
             if severity >= EVENT_LOG_WARN { LibeventRuntime.lastLine.withLock { $0 = line } }

@@ -50,12 +50,10 @@ extension RunLoop {
                 }
                 (self.descriptor, identity, signals) = (descriptor, FileIdentity(of: descriptor)!, nil)  // it is open
             } else {
-                // The child has exited meanwhile, and other code has reaped it.
-                if errno == ESRCH { throw .badProcess(pid) }
+                if errno == ESRCH { throw .badProcess(pid) }  // it has exited meanwhile, and other code has reaped it
                 guard errno == ENOSYS else { throw .system(operation: "making a descriptor for process \(pid)", errno: errno) }
                 let signals = try SignalWatch(signal: SIGCHLD)
-                // SIGCHLD may have arrived before the watch.
-                if try Self.look(at: pid, reaps: false) != nil { signals.wake() }
+                if try Self.look(at: pid, reaps: false) != nil { signals.wake() }  // SIGCHLD may have come before the watch
                 (self.descriptor, identity, self.signals) = (signals.descriptor, signals.identity, signals)
             }
             self.pid = pid
@@ -69,8 +67,7 @@ extension RunLoop {
             if signals == nil { cplatform_close(descriptor) }
         }
 
-        /// An edge: while another process traces the child, its end makes the descriptor readable but cannot be waited for. When the tracer releases
-        /// the child, the kernel reports it again.
+        /// An edge: the end of a traced child makes the descriptor readable but cannot be waited for, until the kernel reports it again.
         override var watch: Watch? { Watch(identity: identity, descriptor: descriptor, trigger: .edge) }
         override func willBeWatched() { signals?.letThrough() }
 

@@ -40,8 +40,7 @@ extension RunLoop {
         }
 
         deinit {
-            // First, so that the earlier handler is restored when the `onInvalidation` closures run.
-            signals.end()
+            signals.end()  // first, so that the earlier handler is restored when the `onInvalidation` closures run
             endByLastRelease()
         }
 
@@ -62,28 +61,26 @@ extension RunLoop {
         override func didInvalidate() { signals.end() }
         override func releaseHandlers() { handler.clear() }
         override var typeDescription: String { "signal \(signal)" }
-    }
-}
 
-extension RunLoop.SignalSource {
-    /// What the kernel says about one signal (siginfo_t, see sigaction(2)).
-    public struct Details: Sendable, Hashable {
-        /// How it was sent (`si_code`): 0 with kill(2), `SI_QUEUE` with sigqueue(3), positive by the kernel, and others.
-        public var code: Int32
-        /// The process that sent it; for SIGCHLD the child. Nil if no process sent it.
-        public var processID: Int32?
-        /// The real user of that process.
-        public var userID: UInt32?
-        /// The value that sigqueue(3), a timer or a message queue sent along.
-        public var value: Int32?
+        /// What the kernel says about one signal (siginfo_t, see sigaction(2)).
+        public struct Details: Sendable, Hashable {
+            /// How it was sent (`si_code`): 0 with kill(2), `SI_QUEUE` with sigqueue(3), positive by the kernel, and others.
+            public var code: Int32
+            /// The process that sent it; for SIGCHLD the child. Nil if no process sent it.
+            public var processID: Int32?
+            /// The real user of that process.
+            public var userID: UInt32?
+            /// The value that sigqueue(3), a timer or a message queue sent along.
+            public var value: Int32?
 
-        /// Makes details: for tests of code that takes them.
-        public init(code: Int32, processID: Int32? = nil, userID: UInt32? = nil, value: Int32? = nil) {
-            (self.code, self.processID, self.userID, self.value) = (code, processID, userID, value)
+            /// Makes details: for tests of code that takes them.
+            public init(code: Int32, processID: Int32? = nil, userID: UInt32? = nil, value: Int32? = nil) {
+                (self.code, self.processID, self.userID, self.value) = (code, processID, userID, value)
+            }
         }
-    }
 
-    /// What the kernel says about the signals of the latest call of the handler, oldest first. Of more than 64, the later ones have no details.
-    /// Thread-safe, but another loop that the source is in may replace it. CFRunLoop has nothing like it.
-    public var details: [Details] { latest.withLock { $0 } }
+        /// What the kernel says about the signals of the latest call of the handler, oldest first. Of more than 64, the later ones have no details.
+        /// Thread-safe, but another loop that the source is in may replace it. CFRunLoop has nothing like it.
+        public var details: [Details] { latest.withLock { $0 } }
+    }
 }

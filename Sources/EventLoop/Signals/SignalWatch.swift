@@ -4,8 +4,7 @@
 internal import CPlatform
 internal import EventLoopLibC
 
-/// Counts the arrivals of one process signal, from its creation to `end`. Thread-safe. A child of fork shares the channel with its parent, so the
-/// source joins no loop there (`isOfOneProcess`).
+/// Counts the arrivals of one process signal until `end`. Thread-safe. A child of fork shares the channel, so the source joins no loop there.
 final class SignalWatch: Sendable {
     private let signal: Int32
     private let channel: WakeChannel
@@ -28,7 +27,6 @@ final class SignalWatch: Sendable {
     }
 
     deinit { end() }
-
     /// Readable while there are signals to take.
     var descriptor: Int32 { channel.readEnd }
 
