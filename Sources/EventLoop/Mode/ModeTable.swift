@@ -24,10 +24,10 @@ final class ModeTable: @unchecked Sendable {
 
     // SAFETY: read and written under the loop's lock only.
     /// The modes after the first `searchedWithoutLock`.
-    @exclusivity(unchecked) private var others: [RunLoop.Mode: Int] = [:]
-    @exclusivity(unchecked) private var outgrown: [Entries] = []
+    private var others: [RunLoop.Mode: Int] = [:]
+    private var outgrown: [Entries] = []
     /// In the order in which they became common, which is the order of callouts for each of them.
-    @exclusivity(unchecked) private(set) var commonNames: [RunLoop.Mode] = [.default]
+    private(set) var commonNames: [RunLoop.Mode] = [.default]
 
     init() {
         array = Atomic(.allocate(capacity: Self.firstCapacity))
