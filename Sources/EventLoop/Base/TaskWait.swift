@@ -4,7 +4,7 @@ package final class TaskWait<Outcome: Sendable>: Sendable {
     private struct State: Sendable {
         /// The task's, while it waits.
         var continuation: CheckedContinuation<Outcome, Never>?
-        var outcome: Outcome?
+        var result: Outcome?
     }
 
     private let state = LoopLock(State())
@@ -13,8 +13,8 @@ package final class TaskWait<Outcome: Sendable>: Sendable {
     /// Resumes the task with `outcome`. No-op if there is an outcome already. Thread-safe.
     package func deliver(_ outcome: Outcome) {
         let continuation = state.withLock { state -> CheckedContinuation<Outcome, Never>? in
-            if state.outcome != nil { return nil }
-            state.outcome = outcome
+            if state.result != nil { return nil }
+            state.result = outcome
             return state.continuation.take()
         }
         continuation?.resume(returning: outcome)
@@ -34,8 +34,8 @@ package final class TaskWait<Outcome: Sendable>: Sendable {
             operation: {
                 await withCheckedContinuation(isolation: isolation) { continuation in
                     let outcome = state.withLock { state -> Outcome? in
-                        if state.outcome == nil { state.continuation = continuation }
-                        return state.outcome
+                        if state.result == nil { state.continuation = continuation }
+                        return state.result
                     }
                     if let outcome { continuation.resume(returning: outcome) }
                 }

@@ -61,9 +61,15 @@ struct TimerListing: Sendable {
         set { packed = packed & ~Self.numbers | UInt32(newValue) }
     }
 
-    var isCommon: Bool { get { self[Self.common] } set { self[Self.common] = newValue } }
+    var isCommon: Bool {
+        get { self[Self.common] }
+        set { self[Self.common] = newValue }
+    }
     /// Whether the owner has filed the timer since it was added to the loop. If not, all of its additions are still queued.
-    var isKnownToOwner: Bool { get { self[Self.known] } set { self[Self.known] = newValue } }
+    var isKnownToOwner: Bool {
+        get { self[Self.known] }
+        set { self[Self.known] = newValue }
+    }
 
     private subscript(flag: UInt32) -> Bool {
         get { packed & flag != 0 }

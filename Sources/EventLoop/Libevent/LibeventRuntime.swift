@@ -4,7 +4,9 @@ internal import EventLoopLibC
 
 /// What libevent keeps for the whole process: its log and its fatal callback.
 package enum LibeventRuntime {
-    private static let logHandler = LoopLock<(@Sendable (_ severity: Int32, _ message: String) -> Void)?>(nil)
+    private static let logHandler = LoopLock<LogHandler?>(nil)
+    /// A bare closure in the lock would be wrapped once more at each access.
+    private struct LogHandler: Sendable { let call: @Sendable (_ severity: Int32, _ message: String) -> Void }
     /// The last warning or error.
     private static let lastLine = LoopLock("it logged nothing")
 
@@ -16,7 +18,7 @@ package enum LibeventRuntime {
             defer { errno = code }
             let line = String(cString: message)
             if severity >= EVENT_LOG_WARN { LibeventRuntime.lastLine.withLock { $0 = line } }
-            LibeventRuntime.logHandler.withLock { $0 }?(severity, line)
+            LibeventRuntime.logHandler.withLock { $0 }?.call(severity, line)
         }
         cplatform_on_libevent_failure { code in
             preconditionFailure("libevent gave up with code \(code): \(LibeventRuntime.lastLine.withLock { $0 })")
@@ -43,10 +45,10 @@ package enum LibeventRuntime {
     }
 
     /// Reports a warning of ours where libevent's own go.
-    package static func warn(_ message: String) { logHandler.withLock { $0 }?(Int32(EVENT_LOG_WARN), message) }
+    package static func warn(_ message: String) { logHandler.withLock { $0 }?.call(Int32(EVENT_LOG_WARN), message) }
 
     static func setLogHandler(_ handler: (@Sendable (Int32, String) -> Void)?) {
         prepare()
-        _ = logHandler.exchange(handler)  // released outside the lock: what the handler holds is the user's
+        _ = logHandler.exchange(handler.map(LogHandler.init))  // released outside the lock: what the handler holds is the user's
     }
 }

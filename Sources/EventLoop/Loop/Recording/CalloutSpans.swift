@@ -9,7 +9,9 @@ package struct CalloutItem {
 }
 
 extension RunLoop.Source {
-    func callout(_ kind: RunLoop.Recording.Kind, flow: UInt64 = 0) -> CalloutItem { .init(kind: kind, site: site, label: label, flow: flow) }
+    func callout(_ kind: RunLoop.Recording.Kind, flow: UInt64 = 0) -> CalloutItem {
+        .init(kind: kind, site: site, label: label, flow: flow)
+    }
 }
 
 extension RunLoop.Timer {
