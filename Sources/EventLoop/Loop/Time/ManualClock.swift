@@ -183,8 +183,11 @@ extension RunLoop {
 
         /// A loop stops working and begins to wait. Begins a turn, and returns it: each poll of the kernel that follows counts for this turn.
         func comeToWait() -> UInt64 {
-            state.withLock { $0.turn += 1 }
-            return turn
+            // In one step: a turn that another loop begins next is not this loop's.
+            state.withLock { state in
+                state.turn += 1
+                return state.turn
+            }
         }
 
         var turn: UInt64 { state.withLock { $0.turn } }
