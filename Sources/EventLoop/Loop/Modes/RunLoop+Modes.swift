@@ -10,7 +10,7 @@ extension RunLoop {
         precondition(mode != .common, ".common stands for the set of common modes and cannot be one of them; name a mode of your own")
         var gained = shared.withLock { $0.addCommonMode(mode) }[...]
         CallInProgress.call {
-            CallInProgress.callForEach({ gained.popFirst() }, { self.afterJoiningCommonMode($0, $1) })
+            CallInProgress.callForEach({ gained.popFirst() }, { self.afterJoiningCommonMode($0.0, $0.1) })
         } then: {
             // Timers were filed as changes; closures queued for the common modes may be performed in this one now.
             if self.isCurrent { self.applyChanges() }
