@@ -1,6 +1,7 @@
 // Rules proved here:
 // - The loop calls `schedule` once for each (loop, mode) that a source is added to, and `cancel` once for each that it is removed from. It
 //   calls them on the caller's thread, after the membership has changed. Adding or removing a second time calls neither.
+// - For the common modes, it calls them in the order in which these became common.
 // - Invalidating a source calls `cancel` for every mode of every loop, on the caller's thread. The source is invalid before the first call.
 // - No lock is held during either callout.
 // - The end of a loop's thread calls `cancel` for every mode, on that thread; the source stays valid.
@@ -87,6 +88,27 @@ private func recordedSource(_ trace: Trace, perform: @escaping @Sendable () -> V
             #expect(trace.take() == "+b")
             loop.remove(source, forMode: .common)
             #expect(trace.list.sorted() == ["-a", "-b", "-default"])
+        }
+    }
+
+    @Test func `are called for the common modes in the order in which they became common, and then for the others`() throws {
+        try onFreshThread { loop in
+            let trace = Trace()
+            let source = recordedSource(trace)
+            // The mode "b" is older than "a", and became a common one later.
+            let alive = loop.keepAlive(forMode: "b")
+            loop.addCommonMode("a")
+            loop.addCommonMode("b")
+            loop.add(source, forMode: .common)
+            #expect(trace.take() == "+default +a +b")
+            loop.remove(source, forMode: .common)
+            #expect(trace.take() == "-default -a -b")
+            loop.add(source, forMode: "c")
+            loop.add(source, forMode: .common)
+            #expect(trace.take() == "+c +default +a +b")
+            source.invalidate()
+            #expect(trace.take() == "-default -a -b -c")
+            alive.cancel()
         }
     }
 
