@@ -81,9 +81,9 @@ extension RunLoop {
         func didJoin(_ loop: RunLoop, _ mode: Mode) { /* DOES CALLOUT */  }
         /// Called after the source was removed from a mode of a loop.
         func didLeave(_ loop: RunLoop, _ mode: Mode) { /* DOES CALLOUT */  }
-        /// Whether `didJoin` may end the thread.
+        /// Whether `didJoin` calls a closure of this source, which may end the thread.
         final var callsOutWhenJoining: Bool { core.pointee.traits.contains(.callsOutWhenJoining) }
-        /// Whether `didLeave` may.
+        /// Whether `didLeave` does.
         final var callsOutWhenLeaving: Bool { core.pointee.traits.contains(.callsOutWhenLeaving) }
         /// Called once, on the thread that invalidates the source, before the loops remove it; not if the last release invalidates it.
         func didInvalidate() { /* DOES CALLOUT */  }
