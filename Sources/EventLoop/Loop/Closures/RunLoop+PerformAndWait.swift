@@ -58,10 +58,10 @@ extension RunLoop {
         return value
     }
 
+    // `@inlinable`, so that it is specialized in the caller's module: a sixth of its instructions (docs/performance.md, W18).
     /// As `performAndWait`, suspending instead of blocking.
     ///
     /// Cancelled before `body` has begun, `body` is withdrawn and `CancellationError` thrown. Called on the owning thread it performs `body` at once.
-    // `@inlinable`, so that it is specialized in the caller's module: a sixth of its instructions (docs/performance.md, W18).
     @inlinable
     public func performAsync<R>(
         inModes modes: [Mode] = Mode.onlyCommon, file: StaticString = #fileID, line: UInt = #line,

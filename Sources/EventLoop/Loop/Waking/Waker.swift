@@ -92,8 +92,7 @@ extension RunLoop {
     /// Any thread, and any signal handler: no lock, no allocation, keeps errno. A system call only if the loop sleeps. See `CFRunLoopWakeUp`.
     public func wakeUp() { waker.wakeUp() }
     /// Whether the owning thread is blocked waiting for an event. False in every callout. Thread-safe.
-    // The owning thread runs its caller, perhaps a C library's callback inside libevent.
-    public var isWaiting: Bool { waker.isSleeping && LoopID.current != id }
+    public var isWaiting: Bool { waker.isSleeping && LoopID.current != id }  // the owner may ask in a C library's callback inside libevent
 
     @inline(__always) func notify(_ bits: Attention) {
         waker.mark(bits)
