@@ -6,7 +6,7 @@ extension RunLoop {
     /// The loop never reads or writes the descriptor. After an error or a hang-up the source is ready for all of its `events`, so that the next read
     /// or write reports the error. If an error is all there is after some calls, the source is called once for each report of the kernel, so that a
     /// message in a socket's error queue that nobody takes does not keep the loop busy. If `events` is empty, the source stays in its modes, keeps
-    /// them from being empty, and is silent. Several sources may watch a descriptor. Close it in `onInvalidation { close($0.descriptor) }`.
+    /// them from being empty, and is silent. Several may watch one descriptor. Close it in `onInvalidation { close($0.descriptor) }`, not earlier.
     ///
     /// Thread-safe. In several loops, the handler never runs on two threads at once, and a one-shot source fires in one loop only.
     public final class DescriptorSource: Source, @unchecked Sendable {

@@ -35,7 +35,7 @@ extension RunLoop {
         ///   - prepare: called on the loop's thread before each poll of the kernel in one of the source's modes, whether it sleeps or not. Returns
         ///     when the guest wants to be called though its descriptor is quiet, in the loop's time; nil for never.
         ///   - dispatch: called when the descriptor is readable or that instant has come. Must not block. Counts as a handled source.
-        /// - Throws: `SourceError.badDescriptor` if it is not open, `.notPollable` if the kernel cannot watch it, `.system` if there are none left.
+        /// - Throws: `SourceError.badDescriptor` if it is not open, `.notPollable` if the kernel cannot watch it, `.system` if no descriptor is left.
         public init(
             descriptor: Int32, priority: Priority = .default, label: String? = nil, file: StaticString = #fileID, line: UInt = #line,
             prepare: @escaping @Sendable () -> Instant? = { nil }, dispatch: @escaping @Sendable () -> Void

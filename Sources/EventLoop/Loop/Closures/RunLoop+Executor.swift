@@ -18,9 +18,10 @@ extension RunLoop: SerialExecutor, TaskExecutor {
     public func asUnownedTaskExecutor() -> UnownedTaskExecutor { UnownedTaskExecutor(ordinary: self) }
     /// Two loops are never one context.
     public func isSameExclusiveExecutionContext(other: RunLoop) -> Bool { self === other }
-    /// Whether the caller may assume to be isolated to an actor on this loop: on the loop's thread, and in the jobs of an ended loop. Two loads.
+    /// Whether the caller may assume to be isolated to an actor on this loop, as `assumeIsolated` asks. Thread-safe; two loads.
     ///
-    /// In a handler no job of the loop is running, unless a *nested* run calls it inside a job: code that does that answers for what handlers assume.
+    /// True on the loop's thread, in plain handlers too, and in the jobs of an ended loop. In a handler no job of the loop is running, unless a
+    /// *nested* run calls it inside a job: code that does that answers for what handlers assume.
     public func isIsolatingCurrentContext() -> Bool? { isIsolatingCaller }
 
     /// Traps unless `isIsolatingCurrentContext()` is true.
