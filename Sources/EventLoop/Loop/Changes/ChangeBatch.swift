@@ -93,7 +93,7 @@ extension RunLoop {
             (taken.modes, taken.isDead) = (change.membership.locked.modes, change.membership.locked.isDead)
             change.membership.locked.isKnownToOwner = true
         case .timerJoined(let timer, let membership):
-            // It is, unless the loop has ended: a thread that takes a timer out takes its change out.
+            // Only when the loop has ended: a thread that takes a timer out takes its change out.
             taken.isDead = !isTimer(timer, filedAs: membership)
             if !taken.isDead { timer.markFiled(inMode: membership.modeIndex) }
         case .timerChanged(let timer):

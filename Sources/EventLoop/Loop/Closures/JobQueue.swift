@@ -5,7 +5,7 @@ import Synchronization
 /// A task's stretch up to its next suspension. Two words in contiguous memory: queueing one costs neither a closure nor an allocation of its own.
 struct QueuedJob: Sendable {
     let job: UnownedJob
-    let isPreference: Bool
+    let isPreference: Bool  // the task prefers the loop as its executor, and is not in an actor now
 }
 
 /// The jobs that wait. Together they are one of the things that keep the common modes from being empty. Under the loop's lock.

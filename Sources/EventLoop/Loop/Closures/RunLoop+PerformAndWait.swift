@@ -100,7 +100,7 @@ private struct ClosureWords<R> {
 
 /// A closure that a thread waits for: performed once, or withdrawn, or dropped with its loop.
 final class PerformRequest<Value>: WorkTicket, @unchecked Sendable {
-    // SAFETY: `body` belongs to the thread that moves the state out of `waiting`. It writes `result` before it opens the latch for the waiter.
+    // SAFETY: `body` belongs to the thread that moves the state out of `waiting`. That thread writes `result` before it opens the latch.
     private var body: (@Sendable () throws -> sending Value)?
     private var result: Result<Value, any Error>?
     let latch = Latch()

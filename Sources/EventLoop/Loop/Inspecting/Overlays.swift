@@ -25,7 +25,7 @@ extension RunLoop {
         return true
     }
 
-    /// Has `listener` called once, when the pass in progress ends or before it sleeps. False if the thread is in no pass. Owning thread only.
+    /// Has `listener` called once, when the pass ends, also by the thread's end, or before it sleeps. False outside a pass. Owning thread only.
     package func callAtEndOfPass(_ listener: any PassEndListener) -> Bool {
         if runs.depth == 0 { return false }
         owned.passEnds.append(listener)
