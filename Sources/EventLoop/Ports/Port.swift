@@ -72,7 +72,8 @@ extension RunLoop {
         override func returnMessages() { /* DOES CALLOUT */
             if batch.isEmpty { return }
             queue.putBack(&batch)
-            // If the port is invalid, its messages are dropped. They leave the batch first, because their release may run user code.
+            if batch.isEmpty { return }  // it keeps its memory for the next turn
+            // The port is invalid, so its messages are dropped. They leave the batch first, because their release may run user code.
             var dropped = Deque<PortMessage>()
             swap(&dropped, &batch)
         }
