@@ -27,7 +27,7 @@ final class ModeTable: @unchecked Sendable {
     private var others: [RunLoop.Mode: Int] = [:]
     private var outgrown: [Entries] = []
     /// In the order in which they became common, which is the order of callouts for each of them.
-    private(set) var commonNames: [RunLoop.Mode] = [.default]
+    @exclusivity(unchecked) private(set) var commonNames: [RunLoop.Mode] = [.default]
 
     init() {
         array = Atomic(.allocate(capacity: Self.firstCapacity))

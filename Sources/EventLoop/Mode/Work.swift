@@ -21,7 +21,7 @@ struct WorkItem: Sendable {
     final let word: Atomic<State>
     /// The positions, one for each queue that has the closure.
     @exclusivity(unchecked) final private(set) var first: WorkPosition?
-    final private(set) var others: [WorkPosition] = []
+    @exclusivity(unchecked) final private(set) var others: [WorkPosition] = []
     // SAFETY: the loop's thread, while it performs the closure. The frames around the call hold the ticket, for ever if the thread ends inside.
     /// The ticket of the closure in which this one is performed.
     @exclusivity(unchecked) final var outer: Unmanaged<WorkTicket>?
