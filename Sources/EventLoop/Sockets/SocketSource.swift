@@ -25,8 +25,8 @@ extension RunLoop {
             var completion: @Sendable (SocketSource, Result<Int32, SourceError>) -> Void = { _, _ in }
         }
 
-        private static let pauses: ClosedRange<Int64> = 5_000_000...1_000_000_000
-        private static let retries: ClosedRange<Int64> = 1_000_000...100_000_000
+        private static var pauses: ClosedRange<Int64> { 5_000_000...1_000_000_000 }
+        private static var retries: ClosedRange<Int64> { 1_000_000...100_000_000 }
 
         /// Makes a source that listens. The socket listens at once: connections wait in the kernel's queue until the source is in a loop that runs.
         ///
