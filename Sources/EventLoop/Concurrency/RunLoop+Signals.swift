@@ -1,8 +1,9 @@
 extension RunLoop {
     /// Each time the task asks, reports how many times `signal` has arrived since the last time.
     ///
-    /// Each iterator has its own `SignalSource` in `mode` of this loop (by default, all common modes), which counts from then on. A slow
-    /// task gets one element with their number. The source is removed when the iteration ends, its task is cancelled, or the iterator is gone.
+    /// Each iterator has its own `SignalSource` in `mode` of this loop (by default, all common modes), made with it, and counts from then on. A slow
+    /// task gets one element with the number of signals. The source is removed when the iteration ends, its task is cancelled, or the iterator is
+    /// released. The end of a signal's last source restores the earlier handler.
     ///
     /// Iterating throws `SourceError.badSignal` if the signal cannot be handled, and `RunLoopEnded` when the loop's thread exits. Thread-safe.
     ///

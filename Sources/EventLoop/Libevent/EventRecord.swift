@@ -75,7 +75,7 @@ struct OpaqueEvent {
     }
 
     /// Takes the event off its base, out of the kernel's set and the queue of active ones; no-op if it is not there. Returns 0, or the errno of the
-    /// kernel if the descriptor was closed before (EBADF, ENOENT): libevent does not report that ("that's fine too: we closed the fd").
+    /// kernel if the descriptor was closed before (EBADF, ENOENT): libevent ("that's fine too: we closed the fd") leaves that in errno only.
     @discardableResult
     func delete() -> Int32 {
         errno = 0
@@ -83,7 +83,7 @@ struct OpaqueEvent {
         return errno
     }
 
-    /// When it is due, in microseconds of libevent's time of day, saturated; nil without a timeout. Not for an active event, which always has one.
+    /// When it is due, in microseconds of libevent's time of day, saturated; nil without a timeout. Not for an active one: it may seem to have one.
     var timeout: Int64? {
         var time = timeval()
         guard event_pending(raw, Int16(EV_TIMEOUT), &time) != 0 else { return nil }

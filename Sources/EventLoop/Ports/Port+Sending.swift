@@ -23,8 +23,8 @@ extension RunLoop.Port {
     /// Sends a message, and suspends the task until there is room for it.
     ///
     /// Waiting tasks and threads get room in the order in which they came. If the task is cancelled, the call fails at once, as if its time had
-    /// passed; if it was cancelled before, nothing is sent. With a deadline that has passed, tries once. A
-    /// port makes no room while no loop runs it; pass a deadline if that may happen. Thread-safe.
+    /// passed; if it was cancelled before, nothing is sent. With a deadline that has passed, tries once. A port makes no room while no loop runs it;
+    /// pass a deadline if that may happen. Thread-safe.
     ///
     /// - Throws: `.invalidPort` if the port is invalid or becomes so during the wait, `.sendTimedOut` if there was no room before the deadline (in
     ///   real time) or the cancellation. In both cases the message is not sent.

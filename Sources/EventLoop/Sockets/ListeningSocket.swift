@@ -100,7 +100,8 @@ final class ListeningSocket: Sendable {
         cplatform_refuse_connections(descriptor)
     }
 
-    /// Removes the file first: while the socket is open, no other file can have its inode. Not a cancellation point, unlike close(2).
+    /// Removes the file first: while the socket is open, no other file can have its inode. Not a cancellation point, unlike close(2): a thread that
+    /// ended there would leave the socket open for ever, and whatever else it is about to end.
     private static func release(_ descriptor: Int32, _ file: BoundFile?) {
         let cancellation = cplatform_hold_cancellation()
         defer { cplatform_resume_cancellation(cancellation) }
