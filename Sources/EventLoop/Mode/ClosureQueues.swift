@@ -16,11 +16,14 @@ class ClosureQueues: @unchecked Sendable {
     @inline(__always) final var queueings: UInt64 { queueingsWord.load(ordering: .acquiring) }
 
     // SAFETY: read and written under the loop's lock only.
-    @exclusivity(unchecked) private(set) final var blocks = ClosureQueue()
-    @exclusivity(unchecked) private(set) final var performs = ClosureQueue()
+    @exclusivity(unchecked) private(set) final var queued = Queued()
     // SAFETY: touched on the loop's thread only.
     /// Performs that the owner has taken from under the lock and not called yet. A run that is nested in one of them performs the rest.
     @exclusivity(unchecked) final var performing = WorkQueue()
+
+    struct Queued: ~Copyable {
+        fileprivate(set) var blocks = ClosureQueue(), performs = ClosureQueue()
+    }
 
     // MARK: Under the lock. The lock orders the writes, so a load and a store will do.
     @inline(__always) final func changePopulationLocked(by change: Int) {
@@ -31,17 +34,18 @@ class ClosureQueues: @unchecked Sendable {
 
     @inline(__always)
     final func countQueueingLocked() { queueingsWord.store(queueingsWord.load(ordering: .relaxed) &+ 1, ordering: .releasing) }
-    @inline(__always) final func isEmptyLocked(_ kind: ClosureKind) -> Bool { kind == .block ? blocks.isEmpty : performs.isEmpty }
-    @inline(__always) final func countLocked(_ kind: ClosureKind) -> Int { kind == .block ? blocks.count : performs.count }
+    @inline(__always)
+    final func isEmptyLocked(_ kind: ClosureKind) -> Bool { kind == .block ? queued.blocks.isEmpty : queued.performs.isEmpty }
+    @inline(__always) final func countLocked(_ kind: ClosureKind) -> Int { kind == .block ? queued.blocks.count : queued.performs.count }
 
     /// The sequence number of the first closure with a ticket; greater than any other if there is none.
     @inline(__always) final func firstTicketedLocked(_ kind: ClosureKind) -> UInt64 {
-        kind == .block ? blocks.ticketed.firstSequence : performs.ticketed.firstSequence
+        kind == .block ? queued.blocks.ticketed.firstSequence : queued.performs.ticketed.firstSequence
     }
 
     /// Queues a closure that is in no other queue and that nobody withdraws.
     @inline(__always) final func enqueueLocked(_ item: __owned WorkItem, _ kind: ClosureKind) {
-        if kind == .block { blocks.plain.append(item) } else { performs.plain.append(item) }
+        if kind == .block { queued.blocks.plain.append(item) } else { queued.performs.plain.append(item) }
         countQueueingLocked()
         changePopulationLocked(by: 1)
     }
@@ -50,29 +54,29 @@ class ClosureQueues: @unchecked Sendable {
         countQueueingLocked()
         changePopulationLocked(by: 1)
         return kind == .block
-            ? blocks.ticketed.append(item, sequence: item.sequence) : performs.ticketed.append(item, sequence: item.sequence)
+            ? queued.blocks.ticketed.append(item, sequence: item.sequence) : queued.performs.ticketed.append(item, sequence: item.sequence)
     }
 
     final func removeLocked(_ index: ClosureQueue.Index, _ kind: ClosureKind) -> WorkItem {
         changePopulationLocked(by: -1)
-        return kind == .block ? blocks.ticketed.remove(index) : performs.ticketed.remove(index)
+        return kind == .block ? queued.blocks.ticketed.remove(index) : queued.performs.ticketed.remove(index)
     }
 
     /// Takes the first closure with a ticket out of this queue only. Nil if there is none.
     final func removeFirstTicketedLocked(_ kind: ClosureKind) -> WorkItem? {
-        if kind == .block ? blocks.ticketed.isEmpty : performs.ticketed.isEmpty { return nil }
+        if kind == .block ? queued.blocks.ticketed.isEmpty : queued.performs.ticketed.isEmpty { return nil }
         changePopulationLocked(by: -1)
-        return kind == .block ? blocks.ticketed.popFirst() : performs.ticketed.popFirst()
+        return kind == .block ? queued.blocks.ticketed.popFirst() : queued.performs.ticketed.popFirst()
     }
 
     @inline(__always) final func takePlainBlocksLocked(into batch: inout WorkQueue) {
-        changePopulationLocked(by: -blocks.plain.count)
-        batch.takeAll(from: &blocks.plain)
+        changePopulationLocked(by: -queued.blocks.plain.count)
+        batch.takeAll(from: &queued.blocks.plain)
     }
 
     @inline(__always) final func takePlainPerformsLocked() {
-        if performs.plain.isEmpty { return }
-        changePopulationLocked(by: -performs.plain.count)
-        performing.takeAll(from: &performs.plain)
+        if queued.performs.plain.isEmpty { return }
+        changePopulationLocked(by: -queued.performs.plain.count)
+        performing.takeAll(from: &queued.performs.plain)
     }
 }

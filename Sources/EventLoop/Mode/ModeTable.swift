@@ -130,9 +130,9 @@ final class ModeTable: @unchecked Sendable {
 
     /// Takes a closure out of every queue that has it. Nil if none does. The caller releases it outside the lock.
     func takeTicketedLocked(_ ticket: WorkTicket) -> WorkItem? {
-        guard let first = ticket.first else { return nil }
+        guard let first = ticket.positions.first else { return nil }
         let item = removeLocked(first)
-        for position in ticket.others { _ = removeLocked(position) }
+        for position in ticket.positions.others { _ = removeLocked(position) }
         ticket.removePositions()
         return item
     }
@@ -158,8 +158,8 @@ final class ModeTable: @unchecked Sendable {
     /// Takes the first closure with a ticket of a queue, out of every queue that has it. Nil if there is none.
     private func removeFirstTicketedLocked(_ queues: ClosureQueues, _ index: Int, _ kind: ClosureKind) -> WorkItem? {
         guard let item = queues.removeFirstTicketedLocked(kind), let ticket = item.ticket else { return nil }
-        if let first = ticket.first, first.modeIndex != index { _ = removeLocked(first) }
-        for position in ticket.others where position.modeIndex != index { _ = removeLocked(position) }
+        if let first = ticket.positions.first, first.modeIndex != index { _ = removeLocked(first) }
+        for position in ticket.positions.others where position.modeIndex != index { _ = removeLocked(position) }
         ticket.removePositions()
         return item
     }

@@ -19,9 +19,8 @@ struct WorkItem: Sendable {
     enum State: UInt8, AtomicRepresentable { case starting, waiting, begun, done, cancelled, dropped, abandoned }
 
     final let word: Atomic<State>
-    /// The positions, one for each queue that has the closure.
-    @exclusivity(unchecked) final private(set) var first: WorkPosition?
-    @exclusivity(unchecked) final private(set) var others: [WorkPosition] = []
+    /// One for each queue that has the closure.
+    @exclusivity(unchecked) final private(set) var positions: (first: WorkPosition?, others: [WorkPosition]) = (nil, [])
     // SAFETY: the loop's thread, while it performs the closure. The frames around the call hold the ticket, for ever if the thread ends inside.
     /// The ticket of the closure in which this one is performed.
     @exclusivity(unchecked) final var outer: Unmanaged<WorkTicket>?
@@ -37,14 +36,18 @@ struct WorkItem: Sendable {
     func workWasDropped() {}
     /// The thread has ended inside the closure, which will not return.
     func workWasAbandoned() {}
-    final func add(_ position: WorkPosition) { if first == nil { first = position } else { others.append(position) } }
-
-    final func removePositions() {
-        first = nil
-        if !others.isEmpty { others = [] }
+    final func add(_ position: WorkPosition) {
+        if positions.first == nil { positions.first = position } else { positions.others.append(position) }
     }
 
-    final func isIn(_ modeIndex: Int) -> Bool { first?.modeIndex == modeIndex || others.contains { $0.modeIndex == modeIndex } }
+    final func removePositions() {
+        positions.first = nil
+        if !positions.others.isEmpty { positions.others = [] }
+    }
+
+    final func isIn(_ modeIndex: Int) -> Bool {
+        positions.first?.modeIndex == modeIndex || positions.others.contains { $0.modeIndex == modeIndex }
+    }
 }
 
 /// Where the queue of a mode has a closure.

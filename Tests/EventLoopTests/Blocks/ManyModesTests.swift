@@ -17,7 +17,9 @@ extension RunLoop {
     fileprivate var workSteps: Int {
         shared.withLock { shared -> Int in
             let queues = [shared.modes.common] + (shared.modes.all as [ClosureQueues])
-            return queues.reduce(0) { $0 + $1.blocks.ticketed.testsOnlySteps.value + $1.performs.ticketed.testsOnlySteps.value }
+            return queues.reduce(0) { sum, queues in
+                sum + queues.queued.blocks.ticketed.testsOnlySteps.value + queues.queued.performs.ticketed.testsOnlySteps.value
+            }
         }
     }
 }
