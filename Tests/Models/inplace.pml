@@ -38,7 +38,7 @@ bool isInvalid = false;
 byte uses = 0;
 
 /* Under the loop's lock. */
-byte place = 0;                                 /* Timer.place: the slot, from 1 on; read by the owner without the lock */
+byte place = 0;                                 /* Timer.location: the slot, from 1 on; read by the owner without the lock */
 bool isJoinQueued = false;                      /* TimerListing.changeIndex */
 bool isKnown = false;                           /* TimerListing.isKnownToOwner */
 bool isTaken[4];                                /* ModeState.timerSlots does not have the slot */

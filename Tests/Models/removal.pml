@@ -15,7 +15,7 @@
  *   FAULT_COUNT_FIRST      a removal is counted before the owner can know of its change: a batch taken in between is served at the new count
  *   FAULT_CHECK_FIRST      a source is claimed after the look at the count
  *   FAULT_COUNT_LATE       the owner reads the count after it has taken the batch
- *   FAULT_PLACE_FIRST      a timer's place is looked at before its firing begins
+ *   FAULT_PLACE_FIRST      a timer's location is looked at before its firing begins
  *   FAULT_OBSERVER_COUNT   an observer is counted before it is off the list
  */
 
@@ -35,7 +35,7 @@ bool isListed = true;                           /* ModeState.signaled, ModeState
 bool listedReturned = false;
 
 /* A timer in two modes of the loop: the owner runs the first. */
-bool isInFirst = true, isInSecond = true;       /* Timer.place, TimerMembership */
+bool isInFirst = true, isInSecond = true;       /* Timer.location, TimerMembership */
 bool isInLoop = true;                           /* TimerState: the loop's number */
 bool isFiring = false;                          /* TimerState: the same word */
 bool firstReturned = false;
@@ -59,7 +59,7 @@ proctype RemovesWatched() {
     removals++;
     isMarked = true;
 #else
-    isMarked = true;                            /* RunLoop+Sources.swift: afterLeaving */
+    isMarked = true;                            /* RunLoop+Sources.swift: leaveMarked */
     removals++;
 #endif
     watchedReturned = true;

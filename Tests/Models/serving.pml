@@ -15,8 +15,8 @@
  *   FAULT_WAKE_FIRST      the loop that won the claim checks for waiters before it releases the claim
  */
 
-byte servingLoop = 0;                           /* Source.servingLoop */
-bool hasWaiters = false;                        /* Source.hasWaiters */
+byte servingLoop = 0;                           /* SourceCore.servingLoop */
+bool hasWaiters = false;                        /* SourceCore.hasWaiters */
 bool waits[3];                                  /* SourceState.waitingToServe */
 bool queued[3];                                 /* ModeState.signaled of each loop */
 bool isSignaled = false;                        /* SignalWord; signal.pml has its states */

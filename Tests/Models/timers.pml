@@ -23,7 +23,7 @@ byte loop = 0;
 bool isInvalid = false;
 byte uses = 0;
 
-byte place = 0;                                 /* Timer.place: the loop's number */
+byte place = 0;                                 /* Timer.location: the loop's number */
 byte listed = 0;                                /* the loop whose list has the timer */
 bool isLocked[3];                               /* LoopShared, by loop */
 byte writers = 0;                               /* threads that are in what the lock guards */

@@ -1,6 +1,6 @@
 internal import CPlatform
 
-/// Threads wait until another thread opens it. It stays open. Latches of the parent are open in a child of fork, where no thread would open them.
+/// Threads wait until another thread opens it. It stays open. A latch of the parent is open in a child: no thread would open it there (decision 24).
 /// Lifecycle: the mutex and the condition are created and freed with the latch. A waiting thread retains the latch.
 package final class Latch: @unchecked Sendable {
     // SAFETY: the memory is there as long as the instance; the functions of C that take it are thread-safe.

@@ -26,7 +26,7 @@ struct WallAlarm<State: Sendable>: ~Copyable, Sendable {
 
     deinit { cplatform_close(descriptor) }
 
-    /// Calls `body` under the lock; nil in a child of fork, which shares the timer with its parent and leaves it alone.
+    /// Calls `body` under the lock; nil in a child process, which shares the timer with its parent (decision 24).
     @discardableResult
     func withState<R>(_ body: (inout State) -> R) -> R? {
         guard mark.isOurs else { return nil }

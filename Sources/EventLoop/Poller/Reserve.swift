@@ -1,7 +1,7 @@
 import Synchronization
 
 /// One poller and one wake-up channel in reserve, for calls that cannot throw when the process has run out of descriptors. Thread-safe. Lifecycle:
-/// made when the process has made a poller and has descriptors left; taken by one atomic exchange. A child of fork only forgets them.
+/// made when the process has made a poller and has descriptors left; taken by one atomic exchange. A child only forgets them (decision 24).
 enum Reserve {
     private static let poller = Slot<Poller>()
     private static let channel = Slot<ChannelBox>()

@@ -4,7 +4,7 @@
 internal import CPlatform
 internal import EventLoopLibC
 
-/// Counts the arrivals of one process signal until `end`. Thread-safe. A child of fork shares the channel, so the source joins no loop there.
+/// Counts the arrivals of one process signal until `end`. Thread-safe. A child shares the channel (decision 24): the source joins no loop there.
 final class SignalWatch: Sendable {
     private let signal: Int32
     private let channel: WakeChannel
