@@ -1,4 +1,4 @@
-// The run loop: one per thread. Steps.swift has the ten steps; each part of the state is a type in a file of its own.
+// The run loop: one per thread. Steps.swift has the ten steps; each part of the state is a type of its own.
 
 internal import CPlatform
 import Synchronization
