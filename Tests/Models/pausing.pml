@@ -22,8 +22,8 @@ byte kernel = 0, sentByPeer = 0;                /* DescriptorPair */
 byte input = 0;                                 /* Receiving.input */
 byte taken = 0;
 bool isPaused = false, isBusy = false, isNew = false, callsAgain = false;
-bool wantsRead = true;                          /* StreamCore.interest */
-bool isScheduled = false;                       /* StreamCore.isDeliveryScheduled */
+bool wantsRead = true;                          /* StreamState.interest */
+bool isScheduled = false;                       /* StreamState.isDeliveryScheduled */
 bool isQueued = false;                          /* the loop's queue of performs */
 byte given = 0;                                 /* the thread has work */
 byte pausesLeft = 2;
