@@ -39,6 +39,7 @@ extension RunLoop: CustomDebugStringConvertible {
     func item(_ what: String, _ label: String?, _ site: CreationSite) -> String {
         what + (label.map { " \"\($0)\"" } ?? "") + ", made at \(site)"
     }
+    func item(_ source: Source) -> String { item(source.typeDescription, source.label, source.site) }
 
     private func when(_ timer: Timer, _ present: Instant) -> String {
         let date = timer.date.load(ordering: .acquiring)

@@ -37,7 +37,7 @@ extension RunLoop {
     package var itemsLeft: [String] {
         shared.withLockIfOwn { shared in
             var items: [String] = []
-            shared.sources.forEach { items.append(item($0.source.typeDescription, $0.source.label, $0.source.site)) }
+            shared.sources.forEach { items.append(item($0.source)) }
             shared.timers.forEach { items.append(item("timer", $0.label, $0.site)) }
             var seen: Set<ObjectIdentifier> = []
             for observer in shared.modes.all.flatMap({ $0.locked.observers }) where seen.insert(ObjectIdentifier(observer)).inserted {

@@ -80,8 +80,7 @@ extension RunLoop {
     /// The source leaves the loop.
     func unregister(_ membership: SourceMembership) {
         forgetPolled(membership)
-        let parked = membership.owned.parkedModes
-        parked.forEach { forgetParked(membership, modeIndex: $0) }
+        if !membership.owned.parkedModes.isEmpty { membership.owned.parkedModes.forEach { forgetParked(membership, modeIndex: $0) } }
         // Ends: each iteration removes one.
         while let last = membership.anyRegistration { unregister(membership, modeIndex: Int(last.pointee.tag)) }
     }
@@ -89,13 +88,12 @@ extension RunLoop {
     func unregister(_ membership: SourceMembership, modeIndex: Int) {
         forgetParked(membership, modeIndex: modeIndex)
         guard let registration = membership.takeRegistration(inMode: modeIndex) else { return }
-        let source = membership.source
         let descriptor = registration.pointee.watch.descriptor
         let wasOpen = registration.poller.use {
-            $0.unregister(registration, owner: membership, description: item(source.typeDescription, source.label, source.site))
+            $0.unregister(registration, owner: membership, description: item(membership.source))
         }
         // The caller closed the descriptor first, and the kernel may go on reporting its file.
-        if !wasOpen && !source.isValid { source.noteFailure(.badDescriptor(descriptor)) }
+        if !wasOpen && !membership.source.isValid { membership.source.noteFailure(.badDescriptor(descriptor)) }
     }
 
     /// Fails the sources whose descriptors were closed, and whose numbers are other files' now.
