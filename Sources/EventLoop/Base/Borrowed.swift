@@ -26,14 +26,17 @@ enum Keeper {
     case batch
     /// A use of the item, which its membership ends after the handler has returned. Spans callouts.
     case use
-    /// The membership that is being served, which retains its source. Spans callouts.
+    /// The membership, which the caller holds: it retains its source and its loop. Spans callouts.
     case membership
     /// The caller holds a reference until the call returns. Spans callouts.
     case caller
     /// The thread, until it ends: its loop. Spans callouts.
     case thread
-    /// An event on the base, which is taken off before the object is freed. Nobody's code runs inside libevent.
+    /// The poller's own events, which are taken off the base before it is freed.
     case event
+    /// What has the address: a registration, a slot of a timer queue, a list of parked sources, the registry of loops. Its owner gives the address up
+    /// before it releases the object: the loop's list has it until then, or a queued change. Does not span callouts.
+    case record
     /// A collection or a field that does not change during the call. Does not span callouts.
     case list
 }

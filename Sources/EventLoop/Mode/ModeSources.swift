@@ -26,7 +26,7 @@ struct SignaledSources: ~Copyable {
     @inline(__always) mutating func takeSingle(inMode index: Int) -> Unmanaged<SourceMembership>? {
         guard let taken = single, others.isEmpty else { return nil }
         single = nil
-        Borrowed(taken, keptBy: .list).use { _ = $0.locked.queuedModes.remove(index) }
+        Borrowed(taken, keptBy: .caller).use { _ = $0.locked.queuedModes.remove(index) }
         return taken
     }
 

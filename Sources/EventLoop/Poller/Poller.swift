@@ -10,7 +10,7 @@ final class Poller {
     /// Where libevent's callbacks put what is ready.
     let collector: UnsafeMutablePointer<Collector>
 
-    /// What the loop's thread owns. The fields that belong to one extension are changed by its file only.
+    /// What the loop's thread owns.
     struct State: ~Copyable {
         fileprivate(set) var base: EventBase
         var deadline: DeadlineTimer

@@ -18,7 +18,7 @@ enum CF {
         init(_ body: @escaping @Sendable () -> Void) { self.body = body }
 
         static func call(_ info: UnsafeMutableRawPointer?) {
-            Unmanaged<Handler>.fromOpaque(info!)._withUnsafeGuaranteedRef { $0.body() }
+            Unmanaged<Handler>.fromOpaque(info!).borrowed { $0.body() }
         }
     }
 
@@ -66,8 +66,8 @@ enum CF {
             context.info = Unmanaged.passUnretained(port).toOpaque()
             context.retain = { UnsafeRawPointer(Unmanaged<Port>.fromOpaque($0!).retain().toOpaque()) }
             context.release = { Unmanaged<Port>.fromOpaque($0!).release() }
-            context.getPort = { info in Unmanaged<Port>.fromOpaque(info!)._withUnsafeGuaranteedRef { $0.descriptor } }
-            context.perform = { info in Unmanaged<Port>.fromOpaque(info!)._withUnsafeGuaranteedRef { $0.body() } }
+            context.getPort = { info in Unmanaged<Port>.fromOpaque(info!).borrowed { $0.descriptor } }
+            context.perform = { info in Unmanaged<Port>.fromOpaque(info!).borrowed { $0.body() } }
             // CF takes a context of either version through one pointer, and checks its `version`.
             return withUnsafeMutableBytes(of: &context) { bytes in
                 withExtendedLifetime(port) {

@@ -61,7 +61,7 @@ enum W3OrderedTimers {
                     // Borrowed, as in W3Timers.
                     all.withUnsafeBufferPointer { all in
                         for index in 0..<timers {
-                            Unmanaged.passUnretained(all[index])._withUnsafeGuaranteedRef { timer in
+                            Unmanaged.passUnretained(all[index]).borrowed { timer in
                                 switch change {
                                 case .add: loop.add(timer)
                                 case .rearm: timer.nextFire = date(start, 2_000, index)

@@ -103,7 +103,7 @@ enum W3Timers {
                     for _ in 0..<ops {
                         let timer = Unmanaged.passUnretained(all[Int(perf_random(&random) % UInt64(timers))])
                         let date = RunLoop.Instant(nanoseconds: start + perf_random_delay(&random))
-                        timer._withUnsafeGuaranteedRef { $0.nextFire = date }
+                        timer.borrowed { $0.nextFire = date }
                     }
                 }
                 pass(loop)
@@ -115,7 +115,7 @@ enum W3Timers {
                     meter.begin()
                     all.withUnsafeBufferPointer { all in
                         for index in some.prefix(batch) {
-                            Unmanaged.passUnretained(all[index])._withUnsafeGuaranteedRef { $0.nextFire = .distantFuture }
+                            Unmanaged.passUnretained(all[index]).borrowed { $0.nextFire = .distantFuture }
                         }
                     }
                     pass(loop)
@@ -140,7 +140,7 @@ enum W3Timers {
                 some.withUnsafeBufferPointer { some in
                     var index = 0
                     for _ in 0..<ops {
-                        Unmanaged.passUnretained(some[index])._withUnsafeGuaranteedRef { timer in
+                        Unmanaged.passUnretained(some[index]).borrowed { timer in
                             loop.add(timer)
                             loop.remove(timer)
                         }
@@ -156,7 +156,7 @@ enum W3Timers {
                     for _ in 0..<ops {
                         let timer = Unmanaged.passUnretained(all[Int(perf_random(&random) % UInt64(timers))])
                         let date = RunLoop.Instant(nanoseconds: start + perf_random_delay(&random))
-                        timer._withUnsafeGuaranteedRef { $0.nextFire = date }
+                        timer.borrowed { $0.nextFire = date }
                         precondition(loop.nextTimerFire() != nil)
                     }
                 }
@@ -178,7 +178,7 @@ enum W3Timers {
                     adding.end()
                     releasing.begin()
                     made.withUnsafeBufferPointer { made in
-                        for index in made.indices { Unmanaged.passUnretained(made[index])._withUnsafeGuaranteedRef { $0.invalidate() } }
+                        for index in made.indices { Unmanaged.passUnretained(made[index]).borrowed { $0.invalidate() } }
                     }
                     made.removeAll(keepingCapacity: true)
                     pass(loop)

@@ -86,7 +86,7 @@ enum LoopLifetime {
 package enum LoopRegistry {
     private static let loops = LoopLock<[UInt64: Borrowed<RunLoop>]>([:])
 
-    static func add(_ loop: RunLoop) { loops.withLock { $0[loop.id] = Borrowed(loop, keptBy: .list) } }
+    static func add(_ loop: RunLoop) { loops.withLock { $0[loop.id] = Borrowed(loop, keptBy: .record) } }
 
     /// The main loop, made if there is none yet: by one thread while the others wait, because at the last descriptor the others could make none.
     static func makeMain() -> RunLoop {
@@ -96,7 +96,7 @@ package enum LoopRegistry {
             guard let loop = RunLoop(isMainLoop: true, mayUseReserve: true) else {
                 preconditionFailure("no descriptor could be made for the main run loop: errno \(errno)")
             }
-            loops[loop.id] = Borrowed(loop, keptBy: .list)
+            loops[loop.id] = Borrowed(loop, keptBy: .record)
             cplatform_set_main_loop(Unmanaged.passRetained(loop).toOpaque())
             return loop
         }

@@ -74,7 +74,7 @@ extension RunLoop {
         reference.use { if isWorking { $0.beginWorking() } else { $0.endWorking() } }
     }
 
-    @inline(never) func sleepObserved(_ frame: RunFrame, _ mode: ModeState, until latest: Int64) -> Ready {
+    @inline(never) func sleepObserved(_ frame: RunFrame, _ mode: ModeState, until latest: Int64) -> Ready { /* DOES CALLOUT */
         let reference = owned.observation!  // the loop is observed
         let (waits, wakeUps, waited) = (counters.waits.current, counters.wakeUps.current, counters.ticksWaiting.current)
         reference.use { $0.endWorking() }

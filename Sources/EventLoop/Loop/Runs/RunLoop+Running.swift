@@ -73,7 +73,8 @@ extension RunLoop {
     @inline(__always) private func runIfNotEmpty(_ frame: RunFrame, _ name: Mode, _ limit: Int64, _ returnsAfterSource: Bool) -> RunResult
     { /* DOES CALLOUT */
         // The stop that was kept for the next run is not for a run that is refused: no loop runs in `.common`.
-        if runs.depth == 1 && runs.hasPendingStop && name != .common && runs.takePendingStop() || runs.isTerminating { return .stopped }
+        if runs.depth == 1, runs.hasPendingStop, name != .common, runs.takePendingStop() { return .stopped }
+        if runs.isTerminating { return .stopped }
         guard let mode = modeToRun(name) else {
             finishEndsWithoutPass()
             return finishWithoutPass(name, nil)

@@ -10,7 +10,7 @@ struct RunStack: ~Copyable, Sendable {
     private let depthWord = Atomic<Int>(0)
     /// A sticky stop that waits for the next run.
     private let pendingStop = Atomic<Bool>(false)
-    /// Every run ends, however deep: the loop's `RunLoopThread` was stopped.
+    /// Every run ends, however deep: the loop's `RunLoopThread` was stopped, or the thread ends.
     private let terminating = Atomic<Bool>(false)
 
     deinit {

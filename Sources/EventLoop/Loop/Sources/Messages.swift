@@ -31,7 +31,7 @@ extension RunLoop {
     }
 
     /// For step 5: carries out what other threads did, and says whether a port of the mode has messages.
-    @inline(never) func findMessages(_ mode: ModeState) -> Bool {
+    @inline(never) func findMessages(_ mode: ModeState) -> Bool { /* DOES CALLOUT */
         carryOutPendingChanges(mode)
         guard owned.pending.contains(.messages) else { return false }
         return shared.withLock { _ in mode.locked.messaged.hasMessage }

@@ -22,7 +22,7 @@ extension RunLoop {
             if isRunning(modeIndex) { return }
             unregister(membership, modeIndex: modeIndex)
             membership.owned.parkedModes.insert(modeIndex)
-            modeTable[modeIndex].owned.parked[ObjectIdentifier(membership)] = Borrowed(membership, keptBy: .list)
+            modeTable[modeIndex].owned.parked[ObjectIdentifier(membership)] = Borrowed(membership, keptBy: .record)
         }
     }
 

@@ -4,7 +4,7 @@ import Synchronization
 
 extension RunLoop {
     /// Makes the mode's base and registers what the mode has. Nil while the process has no descriptors for it, nor any in reserve.
-    func makePoller(_ mode: ModeState) -> Poller? {
+    func makePoller(_ mode: ModeState) -> Poller? { /* DOES CALLOUT */
         // Before the base: a main loop that has a base also has the handle.
         guard prepareMainQueue(), let poller = newPoller(mode) else { return nil }
         if servesMainQueue(in: mode) && !watchMainQueue(poller) { return nil }
@@ -47,7 +47,7 @@ extension RunLoop {
         if membership.registration(inMode: mode.index) != nil { return }
         membership.source.willBeWatched()
         var stale: [UnsafeRawPointer] = []
-        let owner = Borrowed(membership, keptBy: .caller).address
+        let owner = Borrowed(membership, keptBy: .record).address
         let result = poller.use { $0.register(watch, of: membership.source.core, owner: owner, tag: Int32(mode.index), stale: &stale) }
         if case .success(let registration) = result { membership.insert(registration) }
         failStale(stale)
@@ -99,7 +99,7 @@ extension RunLoop {
     /// Fails the sources whose descriptors were closed, and whose numbers are other files' now.
     func failStale(_ owners: [UnsafeRawPointer]) { /* DOES CALLOUT */
         // Each is alive now, and has its reason, but the end of one may be the end of another.
-        let sources = owners.map { Borrowed<SourceMembership>(at: $0, keptBy: .event).object.source }
+        let sources = owners.map { Borrowed<SourceMembership>(at: $0, keptBy: .record).object.source }
         for source in sources { source.noteFailure(.badDescriptor(source.watch?.descriptor ?? -1)) }
         for source in sources { endFailed(source) }
     }

@@ -317,5 +317,5 @@ extension RunLoop.Source {
 
 extension RegistrationPointer {
     /// The membership that is registered. The caller knows that it is alive.
-    fileprivate var owner: SourceMembership { Borrowed(at: pointee.owner, keptBy: .event).object }
+    fileprivate var owner: SourceMembership { Borrowed(at: pointee.owner, keptBy: .record).object }
 }

@@ -9,7 +9,7 @@ extension RunLoop {
         assert(frame.owned.timers.isEmpty, "each level of nesting has a batch of its own")
         frame.owned.timers.fill { due in
             while let (_, owner) = mode.owned.timers.popDue(dueBy) {  // ends: what is popped is filed no more
-                let timer = Borrowed<Timer>(at: owner, keptBy: .list)
+                let timer = Borrowed<Timer>(at: owner, keptBy: .record)
                 if !timer.use({ $0.isFiring }) { due.append(timer.object) }
             }
         }

@@ -211,7 +211,7 @@ extension RunLoop {
         if isFiring { owned.timersFireOutside = true }
         if timer.hasDetails { timer.compareDateAgain(present: now().nanoseconds) }
         let date = isFiring ? .max : timer.date.load(ordering: .sequentiallyConsistent)
-        let owner = Borrowed(timer, keptBy: .caller).address
+        let owner = Borrowed(timer, keptBy: .record).address
         mode.owned.timers.file(slot, date: date, tolerance: timer.toleranceNanoseconds, owner: owner)
     }
 
@@ -317,7 +317,7 @@ extension RunLoop {
     }
 
     private func isValidAndHere(_ owner: UnsafeRawPointer) -> Bool {
-        let state = Borrowed<Timer>(at: owner, keptBy: .list).use { $0.state.value }
+        let state = Borrowed<Timer>(at: owner, keptBy: .record).use { $0.state.value }
         return state.isValid && state.loopID == id
     }
 

@@ -91,7 +91,7 @@ extension RunLoop {
 
     /// Takes others' bits, and carries out the changes they queued. Each step does so after it has taken what it calls, so that earlier changes of a
     /// thread take effect before. A closure may close a descriptor whose source was invalidated: the kernel must have dropped it.
-    @inline(never) func carryOutPendingChanges(_ mode: ModeState) {
+    @inline(never) func carryOutPendingChanges(_ mode: ModeState) { /* DOES CALLOUT */
         takeAttention(mode)
         if owned.pending.contains(.changes) { applyChanges() }
     }

@@ -43,21 +43,20 @@ extension RunLoop {
         mode.owned.pollerReference?.use { !isMainLoop && !$0.ready.isEmpty && $0.hasVerifiedLeftover() } ?? false
     }
 
-    /// Sleeps until something happens in the mode, the run's limit or `latest` passes, or the thread is woken. Calls out to pass-end listeners only.
+    /// Sleeps until something happens in the mode, the run's limit or `latest` passes, or the thread is woken.
     @inline(__always) func sleep(_ frame: RunFrame, _ mode: ModeState, until latest: Int64) -> Ready { /* DOES CALLOUT */
         shared.preconditionOurs()
         if owned.pending.contains(.passEnd) { callPassEndListeners() }
-        // No callouts from here to the end of the wait: the loop could sleep over a change that a handler makes.
+        // Sources that fail end here, which calls out: the look behind `beginSleep` finds what that leaves. No callout from there to the wait's end.
         if hasPendingWork {
             if hasWork(.forSteps) { carryOutPendingChanges(mode) }
             if isObserved { return sleepObserved(frame, mode, until: latest) }
         }
         guard preparePoller(mode, mayStayWithout: false) else { return sleepWithoutPoller(frame, mode, until: latest) }
         return mode.owned.pollerReference!.use { sleep(frame, mode, $0, until: latest) }
-        // Callouts again.
     }
 
-    @inline(__always) func sleep(_ frame: RunFrame, _ mode: ModeState, _ poller: Poller, until latest: Int64) -> Ready {
+    @inline(__always) func sleep(_ frame: RunFrame, _ mode: ModeState, _ poller: Poller, until latest: Int64) -> Ready { /* DOES CALLOUT */
         while true {  // ends: with an event, the limit, a wake-up; an iteration without any is a stale edge of the kernel's
             waker.beginSleep()
             if !poller.ready.isEmpty || isReasonToStayAwake(frame, mode) {
@@ -76,7 +75,7 @@ extension RunLoop {
         }
     }
 
-    @inline(never) func didWakeUp(_ mode: ModeState) {
+    @inline(never) func didWakeUp(_ mode: ModeState) { /* DOES CALLOUT */
         counters.wakeUps.increment()
         carryOutPendingChanges(mode)  // a timer that another thread has added may be due at step 9
     }
@@ -94,12 +93,12 @@ extension RunLoop {
     }
 
     /// Makes the mode's base when there is something that the kernel could report, or to sleep. False if none is needed, or descriptors are lacking.
-    @inline(__always) func preparePoller(_ mode: ModeState, mayStayWithout: Bool) -> Bool {
+    @inline(__always) func preparePoller(_ mode: ModeState, mayStayWithout: Bool) -> Bool { /* DOES CALLOUT */
         if let reference = mode.owned.pollerReference, !isMainLoop { return !mayStayWithout || reference.use { $0.watchesAnything } }
         return preparePollerSlowly(mode, mayStayWithout: mayStayWithout)
     }
 
-    private func preparePollerSlowly(_ mode: ModeState, mayStayWithout: Bool) -> Bool {
+    private func preparePollerSlowly(_ mode: ModeState, mayStayWithout: Bool) -> Bool { /* DOES CALLOUT */
         if let poller = mode.owned.poller {
             if servesMainQueue(in: mode) && !watchMainQueue(poller) { return false }  // the mode may have become a common one
             return !mayStayWithout || poller.watchesAnything

@@ -29,7 +29,7 @@ enum GrowthTimers {
                     all.withUnsafeBufferPointer { all in
                         for _ in 0..<ops {
                             let timer = Unmanaged.passUnretained(all[Int(perf_random(random.pointer) % UInt64(size))])
-                            timer._withUnsafeGuaranteedRef { $0.nextFire = later() }
+                            timer.borrowed { $0.nextFire = later() }
                         }
                     }
                     pass(loop)
