@@ -30,7 +30,9 @@ extension RunLoop {
         /// Makes a source for settings of the wall clock.
         ///
         /// - Parameters:
-        ///   - label: for warnings, recordings and `debugDescription`. Warnings and recordings also name the place, `file` and `line`.
+        ///   - label: for warnings, recordings and `debugDescription`.
+        ///   - file: with `line`, the place that warnings and recordings name.
+        ///   - line: see `file`.
         ///   - handler: receives by how much the clock was set: a positive `jump` is forwards.
         /// - Throws: `SourceError.system` if there are no descriptors left, or if the platform has no such timer (ENOSYS).
         public init(

@@ -26,7 +26,9 @@ extension RunLoop {
         ///
         /// - Parameters:
         ///   - date: when to fire; at once if it has passed, and never for `.distantFuture`.
-        ///   - label: for warnings, recordings and `debugDescription`. Warnings and recordings also name the place, `file` and `line`.
+        ///   - label: for warnings, recordings and `debugDescription`.
+        ///   - file: with `line`, the place that warnings and recordings name.
+        ///   - line: see `file`.
         ///   - handler: called on the loop's thread, when one of the timer's modes runs.
         /// - Throws: `SourceError.system` if there are no descriptors left, or if the platform has no such timer (ENOSYS).
         public init(

@@ -25,7 +25,9 @@ extension RunLoop {
         ///
         /// - Parameters:
         ///   - order: sources are performed in ascending order. Sources of equal order are performed in the order of their first pending signals.
+        ///   - label: for warnings, recordings and `debugDescription`.
         ///   - file: with `line`, the place that warnings and recordings name.
+        ///   - line: see `file`.
         ///   - schedule: called once for each mode that the source is added to, on the thread that adds it, after the addition.
         ///   - cancel: called once for each mode that it is removed from, after the removal, on the thread that does it, or the loop's as that ends.
         ///   - perform: called on the loop's thread after the source was signaled.

@@ -31,7 +31,9 @@ extension RunLoop {
         /// - Parameters:
         ///   - descriptor: readable when the guest has work. The source does not own it.
         ///   - priority: decides which of the ready sources are called first.
+        ///   - label: for warnings, recordings and `debugDescription`.
         ///   - file: with `line`, the place that warnings and recordings name.
+        ///   - line: see `file`.
         ///   - prepare: called on the loop's thread before each poll of the kernel in one of the source's modes, whether it sleeps or not. Returns
         ///     when the guest wants to be called though its descriptor is quiet, in the loop's time; nil for never.
         ///   - dispatch: called when the descriptor is readable or that instant has come. Must not block. Counts as a handled source.

@@ -26,7 +26,9 @@ extension RunLoop {
         ///
         /// - Parameters:
         ///   - capacity: how many messages may wait before `send` blocks. Less than one is a precondition failure.
-        ///   - label: for warnings, recordings and `debugDescription`. Warnings and recordings also name the place, `file` and `line`.
+        ///   - label: for warnings, recordings and `debugDescription`.
+        ///   - file: with `line`, the place that warnings and recordings name.
+        ///   - line: see `file`.
         ///   - handler: called once for each message, on the thread of the loop that serves the port; never on two threads at once. A run that is
         ///     nested in it may call it again. If nil, the messages wait for `messages(of:)`.
         public init(

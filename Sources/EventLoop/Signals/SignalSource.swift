@@ -25,7 +25,9 @@ extension RunLoop {
         ///
         /// - Parameters:
         ///   - signal: its number, for example `SIGTERM`.
-        ///   - label: for warnings, recordings and `debugDescription`. Warnings and recordings also name the place, `file` and `line`.
+        ///   - label: for warnings, recordings and `debugDescription`.
+        ///   - file: with `line`, the place that warnings and recordings name.
+        ///   - line: see `file`.
         ///   - handler: receives how many signals have arrived since its last call, at least 1. Those that the kernel coalesces count as one.
         /// - Throws: `SourceError.badSignal` for SIGKILL, SIGSTOP, the signals that report a fault of the program (SIGSEGV, SIGBUS, SIGFPE,
         ///   SIGILL, SIGTRAP), and numbers that are not signals. `.system` if there are no descriptors left.

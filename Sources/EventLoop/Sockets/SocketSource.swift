@@ -38,7 +38,10 @@ extension RunLoop {
         ///   - backlog: how many connections may wait. The system has a limit of its own (`net.core.somaxconn`).
         ///   - reusePort: SO_REUSEPORT: several sockets may listen on one port. On Linux the kernel distributes the connections among them.
         ///   - ipv6Only: whether a socket that listens on `::` refuses IPv4. If false, it accepts both, regardless of the system's setting.
-        ///   - label: for warnings, recordings and `debugDescription`. Warnings and recordings also name the place, `file` and `line`.
+        ///   - priority: decides which of the ready sources are called first.
+        ///   - label: for warnings, recordings and `debugDescription`.
+        ///   - file: with `line`, the place that warnings and recordings name.
+        ///   - line: see `file`.
         ///   - accept: called on the loop's thread with the descriptor, which the handler must close, and the peer's address.
         /// - Throws: `.badAddress` for a host that is not numeric or a path that is too long; otherwise `.system` with the operation that failed. A
         ///   relative Unix path is made absolute. If its file is a socket on which nobody listens any more (connecting is refused), it is replaced;
@@ -76,9 +79,13 @@ extension RunLoop {
         /// source is then invalid. If the queue of a listening Unix socket is full, the source retries until there is room or the attempt times out.
         ///
         /// - Parameters:
+        ///   - address: where to connect.
         ///   - timeout: how long the attempt may take, in the loop's time, from the first addition of the source to a loop. If nil, the
         ///     kernel decides. If the connection is established when the limit passes, the attempt succeeds.
-        ///   - label: for warnings, recordings and `debugDescription`. Warnings and recordings also name the place, `file` and `line`.
+        ///   - priority: decides which of the ready sources are called first.
+        ///   - label: for warnings, recordings and `debugDescription`.
+        ///   - file: with `line`, the place that warnings and recordings name.
+        ///   - line: see `file`.
         ///   - completion: called with a descriptor, which the handler must close, or with the error: `.system` with the operation
         ///     `connect` and its errno; ETIMEDOUT if the attempt timed out. Not called if the source is invalidated earlier.
         /// - Throws: `.badAddress` for a host that is not numeric or a path that is too long, `.system` if no socket could be made. A
