@@ -41,6 +41,39 @@ struct NetworkRuleTests {
         }
     }
 
+    @Test func `packets with one latency let the tasks of two connections overlap`() async {
+        let failure = await #expect(throws: SimulationFailure.self) {
+            try await simulate(seeds: 1...200) { world in
+                world.network.latency = .zero ... .zero
+                let count = try await requestsCounted(in: world)
+                if count != 2 { throw LostUpdate() }
+            }
+        }
+        #expect(failure?.kind == .threw)
+    }
+
+    private struct LostUpdate: Error {}
+
+    /// How many of two clients' requests a server counts that reads, hops and writes for each.
+    private func requestsCounted(in world: SimulatedWorld) async throws -> Int {
+        let counter = HoppingCounter()
+        world.process("server") { server in
+            try world.network.listen(server, port: 80) { stream in
+                do { if try await stream.readLine() != nil { try await stream.write("\(await counter.count())\n") } } catch {}
+            }
+        }
+        let clients = ["first", "second"].map { name in
+            world.process(name) { client in
+                let stream = try await world.network.connect(from: client, to: "server", port: 80)
+                try await stream.write("count\n")
+                _ = try await stream.readLine()
+                stream.close()
+            }
+        }
+        for client in clients { try await client.waitForEnd() }
+        return await counter.value
+    }
+
     // The timeout of the connect held the stream until it was over, too.
     @Test func `a stream that its client releases ends at once`() async throws {
         try await simulate(seeds: 1...20) { world in
@@ -76,5 +109,19 @@ struct NetworkRuleTests {
         #expect(failure.trace.count { $0.contains("one and other are still partitioned") } == 2, "\(failure)")
         #expect(failure.trace.count { $0.contains("the network heals") } == 1, "\(failure)")
         #expect(failure.trace.count { $0.contains("one and other are connected again") } == 1, "\(failure)")
+    }
+}
+
+/// Loses an update if a second caller comes while the first one hops.
+private actor HoppingCounter {
+    private actor Journal { func note() {} }
+    private let journal = Journal()
+    private(set) var value = 0
+
+    func count() async -> Int {
+        let next = value + 1
+        await journal.note()
+        value = next
+        return next
     }
 }
