@@ -236,6 +236,8 @@ private func receiveAgain(
         let ours = try ByteStream(adopting: one, on: loop)
         let bytes = (0..<answer).map { UInt8(truncatingIfNeeded: $0 / 7) }
         precondition(bytes.withUnsafeBytes { write(two, $0.baseAddress, $0.count) } == answer)
+        // Another test's child may hold it, so closing it is not enough for our write to fail.
+        shutdown(two, CInt(SHUT_RDWR))
         close(two)
         return ours
     }
