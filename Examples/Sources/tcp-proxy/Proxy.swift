@@ -41,7 +41,8 @@ enum Proxy {
         try await withThrowingTaskGroup { group in
             group.addTask { try await copy(from: client, to: server) }
             group.addTask { try await copy(from: server, to: client) }
-            try await group.waitForAll()  // the first error cancels the other direction
+            // Throws the first error, which cancels the other direction. `waitForAll` would wait for that one.
+            for try await _ in group {}
         }
     }
 

@@ -46,6 +46,14 @@ import Testing
         }
     }
 
+    @Test func `a server that takes no more ends the connection, although it may still send`() throws {
+        try withProxy { client, server in
+            shutdown(server.descriptor, Int32(SHUT_RD))
+            try client.send("question\n")
+            #expect(try client.line() == nil)
+        }
+    }
+
     @Test func `when one side breaks, the other one ends`() throws {
         try withFolder { folder in
             let proxy = try ExampleProgram("tcp-proxy", [folder + "/proxy", folder + "/server"])
