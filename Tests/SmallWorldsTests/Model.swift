@@ -201,8 +201,9 @@ final class Model: Machine {
             item.uses += 1
             ending.append((item, loop))
         }
-        // Loops in the order in which the item joined them; the modes of each loop in the order in which they were created.
-        let loops = item.places.map(\.loop)
+        // Loops in the order in which the item joined them, but this thread's own last (4.16); the modes of each in the order of their creation.
+        let (own, others) = (item.places.filter { $0.loop == currentLoop }, item.places.filter { $0.loop != currentLoop })
+        let loops = (others + own).map(\.loop)
         let lost = loops.enumerated().filter { loops.firstIndex(of: $0.element) == $0.offset }.flatMap { _, loop in
             [Mode.normal, .other].map { Place(loop: loop, mode: $0) }.filter { item.isIn($0) }
         }

@@ -2,7 +2,8 @@
 // - The loop calls `schedule` once for each (loop, mode) that a source is added to, and `cancel` once for each that it is removed from. It
 //   calls them on the caller's thread, after the membership has changed. Adding or removing a second time calls neither.
 // - For the common modes, it calls them in the order in which these became common.
-// - Invalidating a source calls `cancel` for every mode of every loop, on the caller's thread. The source is invalid before the first call.
+// - Invalidating a source calls `cancel` for every mode of every loop, on the caller's thread, for the caller's own loop last. The source is
+//   invalid before the first call.
 // - No lock is held during either callout.
 // - The end of a loop's thread calls `cancel` for every mode, on that thread; the source stays valid.
 
@@ -182,6 +183,23 @@ private func recordedSource(_ trace: Trace, perform: @escaping @Sendable () -> V
         #expect(trace.take() == "")
         try first.end()
         try second.end()
+    }
+
+    @Test func `invalidating calls cancel for the caller's own loop last, whichever loop the source joined first`() throws {
+        let other = RunningLoop(mode: "idle")
+        for joinsOwnFirst in [true, false] {
+            try onFreshThread { loop in
+                let trace = Trace()
+                let source = recordedSource(trace)
+                if joinsOwnFirst { loop.add(source, forMode: "own") }
+                other.loop.add(source, forMode: "other")
+                if !joinsOwnFirst { loop.add(source, forMode: "own") }
+                _ = trace.take()
+                source.invalidate()
+                #expect(trace.take() == "-other -own")
+            }
+        }
+        try other.end()
     }
 
     @Test func `invalidating twice, and signaling or adding afterwards, has no effect`() throws {
