@@ -3,8 +3,8 @@
 // world's expected behavior. Claims.swift has the claims that hold in every world.
 //
 // The short form plays each world of one action once, in one of its eight variants (with or without observers, in runs that return after a
-// source or do not, in modes that are kept from being empty or are not). The long form, `make worlds`, plays all variants, and all worlds
-// of two actions.
+// source or do not, in modes that are kept from being empty or are not), and few worlds of the other kinds: enough that a change of a rule which
+// the model does not know is noticed. The long form, `make worlds`, plays all variants, and all worlds.
 
 import Testing
 
@@ -18,22 +18,16 @@ import Testing
         }
     }
 
-    @Test(.enabled(if: playsAllWorlds))
-    func `every two actions from every callout do what the rules say`() throws {
-        let worlds = Worlds.pairs
-        try checkAll(worlds.count, { Worlds.variants(worlds[$0])[$0 % 8] }, check)
-    }
+    @Test func `every two actions from every callout do what the rules say`() throws { try checkSome(of: Worlds.pairs) }
 
-    @Test(.enabled(if: playsAllWorlds))
-    func `every action on items that are in two modes does what the rules say`() throws {
-        let worlds = Worlds.inBothModes
-        try checkAll(worlds.count, { Worlds.variants(worlds[$0])[$0 % 8] }, check)
-    }
+    @Test func `every action on items that are in two modes does what the rules say`() throws { try checkSome(of: Worlds.inBothModes) }
 
-    @Test(.enabled(if: playsAllWorlds))
-    func `every action from a run nested in another item's callout does what the rules say`() throws {
-        let worlds = Worlds.nested
-        try checkAll(worlds.count, { Worlds.variants(worlds[$0])[$0 % 8] }, check)
+    @Test func `every action from a run nested in another item's callout does what the rules say`() throws { try checkSome(of: Worlds.nested) }
+
+    /// One in 97, which shares no factor with the enumeration's dimensions; all of them in the long form.
+    private func checkSome(of worlds: [World]) throws {
+        let step = playsAllWorlds ? 1 : 97 * worldsStep
+        try checkAll(worlds.count / step, { Worlds.variants(worlds[$0 * step])[$0 % 8] }, check)
     }
 
     @Test func `a world that breaks a rule is reported`() throws {
