@@ -52,9 +52,12 @@ extension Poller {
     }
 
     func freeRetired() {
-        let dead = state.retired
-        state.retired = []
-        for (registration, _) in dead { registration.giveBack() }
+        // One by one, because the release of an owner is a callout. The array keeps its memory: a server retires one in each pass.
+        while let (registration, owner) = state.retired.popLast() {  // ends: each iteration removes one
+            registration.giveBack()
+            withExtendedLifetime(owner) {}
+        }
+        if state.retired.capacity > 256 && state.retired.isEmpty { state.retired = [] }
     }
 
     @inline(__always) private func takeChosen(in batch: inout ReadyBatch) -> RegistrationPointer? {
