@@ -22,7 +22,9 @@ import Testing
 
     @Test func `every action on items that are in two modes does what the rules say`() throws { try checkSome(of: Worlds.inBothModes) }
 
-    @Test func `every action from a run nested in another item's callout does what the rules say`() throws { try checkSome(of: Worlds.nested) }
+    @Test func `every action from a run nested in another item's callout does what the rules say`() throws {
+        try checkSome(of: Worlds.nested)
+    }
 
     /// One in 97, which shares no factor with the enumeration's dimensions; all of them in the long form.
     private func checkSome(of worlds: [World]) throws {
