@@ -201,10 +201,8 @@ final class Model: Machine {
             item.uses += 1
             ending.append((item, loop))
         }
-        // Loops in the order in which the item joined them, but this thread's own last (4.16); the modes of each in the order of their creation.
-        let (own, others) = (item.places.filter { $0.loop == currentLoop }, item.places.filter { $0.loop != currentLoop })
-        let loops = (others + own).map(\.loop)
-        let lost = loops.enumerated().filter { loops.firstIndex(of: $0.element) == $0.offset }.flatMap { _, loop in
+        // This thread's own loop last (4.16); the modes of each in the order in which they were created.
+        let lost = [1 - currentLoop, currentLoop].flatMap { loop in
             [Mode.normal, .other].map { Place(loop: loop, mode: $0) }.filter { item.isIn($0) }
         }
         item.isCommon = false
