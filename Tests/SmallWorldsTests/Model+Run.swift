@@ -213,16 +213,25 @@ extension Model {
             if frame.lostItsBatch { break }
             guard item.isIn(place), item.joinings[place] == joining, item.isArmed, !item.isMuted, item.ready > 0 else { continue }
             servedAt[item.name] = next()
-            item.ready -= 1
-            if item.kind == .oneShot { item.isArmed = false }
-            using(item) {
-                // The source reports the status of a process once, and is then invalid (18).
-                if item.kind == .process { invalidate(item.name) }
-                call(item.name)
-            }
+            serve(item)
             isHandled = true
+            if item.kind != .listener { continue }
+            // 18.15. No world has as many connections as a pass accepts.
+            while item.isIn(place), !item.isMuted, item.ready > 0, !frame.lostItsBatch, !frame.isStopped, !frame.returnsAfterSource {
+                serve(item)
+            }
         }
         return isHandled
+    }
+
+    private func serve(_ item: ModelItem) {
+        item.ready -= 1
+        if item.kind == .oneShot { item.isArmed = false }
+        using(item) {
+            // The source reports the status of a process once, and is then invalid (18).
+            if item.kind == .process { invalidate(item.name) }
+            call(item.name)
+        }
     }
 
     /// 16.2, 16.3.

@@ -43,6 +43,8 @@ struct SourceCore: ~Copyable {
         static let callsOutWhenJoining = Traits(rawValue: 1 << 5)
         /// The same for each mode that it leaves.
         static let callsOutWhenLeaving = Traits(rawValue: 1 << 6)
+        /// Each call takes one of perhaps many: a listener.
+        static let mayHaveMore = Traits(rawValue: 1 << 7)
     }
 
     init(traits: Traits) { self.traits = traits }

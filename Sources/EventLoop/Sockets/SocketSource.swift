@@ -30,8 +30,9 @@ extension RunLoop {
 
         /// Makes a source that listens. The socket listens at once: connections wait in the kernel's queue until the source is in a loop that runs.
         ///
-        /// Each pass accepts one connection and calls `accept` with it. SO_REUSEADDR is on. If descriptors run out, the source backs off for 5 ms of
-        /// the loop's time, then for twice as long, up to a second, until it can accept. Connections that failed in the queue are skipped.
+        /// A pass accepts up to 16 connections that wait, with a call of `accept` for each; one if the run returns after a source. SO_REUSEADDR is
+        /// on. If descriptors run out, the source backs off for 5 ms of the loop's time, then for twice as long, up to a second, until it can accept.
+        /// Connections that failed in the queue are skipped.
         ///
         /// - Parameters:
         ///   - address: where to listen. On port 0, the kernel chooses one, which `localAddress` then has.
@@ -55,7 +56,7 @@ extension RunLoop {
             (attempt, self.priority) = (nil, priority)
             retry = CompanionTimer("pause of a listener")
             handlers = HandlerSlot(Handlers(accept: accept))
-            super.init(kind: .watched, recordedKind: .socketSource, label: label, site: CreationSite(file, line))
+            super.init(kind: .watched, recordedKind: .socketSource, label: label, site: CreationSite(file, line), traits: .mayHaveMore)
         }
 
         /// Makes a source of a socket that listens already, for example one that a service manager passed to this process (`Supervisor.sockets`). The
@@ -72,7 +73,7 @@ extension RunLoop {
             (attempt, self.priority) = (nil, priority)
             retry = CompanionTimer("pause of a listener")
             handlers = HandlerSlot(Handlers(accept: accept))
-            super.init(kind: .watched, recordedKind: .socketSource, label: label, site: CreationSite(file, line))
+            super.init(kind: .watched, recordedKind: .socketSource, label: label, site: CreationSite(file, line), traits: .mayHaveMore)
         }
 
         /// Makes a source that connects. The attempt starts at once. The outcome is reported once, when one of the source's modes runs, and the

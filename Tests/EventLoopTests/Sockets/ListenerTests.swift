@@ -1,7 +1,8 @@
 // Rules proved here (SocketSource.swift, ListeningSocket.swift):
 // - A listener listens on IPv4, IPv6, Unix paths and abstract names. For port 0 the kernel chooses a port. Descriptors are non-blocking and
 //   close-on-exec.
-// - Each call of `accept` receives one connection. A run that returns after a source accepts one. `isAccepting` pauses the listener.
+// - Each call of `accept` receives one connection. A pass makes up to 16 calls, none after a stop, and one if the run returns after a source.
+//   `isAccepting` pauses the listener.
 // - It behaves like any other source: it is held while other modes run, accepts each connection once even if it is in several loops, and
 //   can be invalidated from its own handler.
 
@@ -92,8 +93,54 @@ import Darwin
             let stopping = RunLoop.Observer(activities: .beforeWaiting) { _, _ in loop.stop() }
             loop.add(stopping)
             _ = loop.run(for: patience)
-            #expect(trace.take() == "E T S accept T S accept T S W A X")
+            #expect(trace.take() == "E T S accept accept T S W A X")
             for client in clients { close(client) }
+            source.invalidate()
+        }
+    }
+
+    @Test func `a pass accepts the connections that wait, and no more than 16, so that others have their turns`() throws {
+        try onFreshThread { loop in
+            let trace = Trace()
+            let folder = SocketFolder()
+            let source = try listener(on: .unix(path: folder.file()), trace)
+            loop.add(source)
+            let clients = (0..<35).map { _ in connectedClient(to: source.localAddress!) }
+            let counts = (0..<4).map { _ in
+                _ = loop.run(for: .zero)
+                return trace.take().split(separator: " ").count
+            }
+            #expect(counts == [16, 16, 3, 0])
+            for client in clients { close(client) }
+            source.invalidate()
+        }
+    }
+
+    /// What a handler may do after which its pass must not accept another connection.
+    enum Ending: CaseIterable { case stop, pause, remove, invalidate, nestedRun }
+
+    @Test(arguments: Ending.allCases)
+    func `after its handler has ended its turn, a listener accepts no more in the pass`(ending: Ending) throws {
+        try onFreshThread { loop in
+            let trace = Trace()
+            let folder = SocketFolder()
+            let other = RunLoop.Mode("other")
+            let alive = [RunLoop.Mode.default, other].map { loop.keepAlive(forMode: $0) }
+            let source = try listener(on: .unix(path: folder.file()), trace) { source in
+                switch ending {
+                case .stop: loop.stop()
+                case .pause: source.isAccepting = false
+                case .remove: loop.remove(source)
+                case .invalidate: source.invalidate()
+                case .nestedRun: _ = loop.run(mode: other, for: .zero)
+                }
+            }
+            loop.add(source)
+            let clients = (0..<3).map { _ in connectedClient(to: source.localAddress!) }
+            #expect(loop.run(for: .zero) == (ending == .stop ? .stopped : .timedOut))
+            #expect(trace.description == "accept")
+            for client in clients { close(client) }
+            for keepAlive in alive { keepAlive.cancel() }
             source.invalidate()
         }
     }

@@ -20,7 +20,9 @@ extension RunLoop {
             let core = registration.isOwnAndOnly ? registration.core : registration.source
             let isServed = serve(
                 core, registration.owner, entry.readiness, mode, isToServe: isToServe(registration, mode, since: generation))
-            if isServed { isHandled = true }
+            guard isServed else { continue }
+            isHandled = true
+            if core.pointee.traits.contains(.mayHaveMore) { serveRest(of: registration, core, entry.readiness, frame, mode, generation) }
         }
         // Before `endBatch`, which may release a stale source that a handler has ended.
         if !poller.state.stale.isEmpty {
@@ -30,6 +32,22 @@ extension RunLoop {
         }
         poller.endBatch()
         return isHandled
+    }
+
+    /// So many connections a pass accepts at one listener, because others in the mode wait meanwhile.
+    private static var mostConnections: Int { 16 }
+
+    /// Serves a listener again, until nobody waits at it. A run that is to end begins no more, and a nested run has taken the rest.
+    @inline(never) private func serveRest(
+        of registration: RegistrationPointer, _ core: SourceCorePointer, _ readiness: Readiness, _ frame: RunFrame, _ mode: ModeState,
+        _ generation: UInt64
+    ) { /* DOES CALLOUT */
+        for _ in 1..<Self.mostConnections {
+            if frame.owned.returnsAfterSource || frame.owned.lostItsBatch || runs.isStopRequested(frame) { return }
+            let isServed = serve(
+                core, registration.owner, readiness, mode, isToServe: isToServe(registration, mode, since: generation))
+            if !isServed { return }
+        }
     }
 
     /// Whether the source of a registration, which the loop has claimed, is still in the mode. If it is, its handler is called.
