@@ -57,7 +57,7 @@ extension Poller {
             registration.giveBack()
             withExtendedLifetime(owner) {}
         }
-        if state.retired.capacity > 256 && state.retired.isEmpty { state.retired = [] }
+        if state.retired.capacity > 256 { state.retired = [] }
     }
 
     @inline(__always) private func takeChosen(in batch: inout ReadyBatch) -> RegistrationPointer? {

@@ -79,6 +79,25 @@ import Darwin
         if kind == .unix { #expect(fileExists(folder.file())) }
     }
 
+    @Test func `a pass accepts all that wait at a blocking listener, and does not wait for another one`() throws {
+        let folder = SocketFolder()
+        let descriptor = listeningSocket(.unix(path: folder.file()))
+        #expect(fcntl(descriptor, F_GETFL) & O_NONBLOCK == 0)
+        try onFreshThread { loop in
+            let accepted = Box(0)
+            let source = try RunLoop.SocketSource(adoptingListener: descriptor) { _, connection, _ in
+                closeDescriptor(connection)
+                accepted.increment()
+            }
+            loop.add(source)
+            let clients = (0..<2).map { _ in connectedClient(to: source.localAddress!) }
+            #expect(loop.run(for: .zero) == .timedOut)
+            #expect(accepted.value == 2)
+            for client in clients { closeDescriptor(client) }
+            source.invalidate()
+        }
+    }
+
     @Test func `a source refuses what is no listener, which remains the caller's`() throws {
         let folder = SocketFolder()
         let pipe = Pipe()

@@ -116,8 +116,8 @@ import Darwin
         }
     }
 
-    /// What a handler may do after which its pass must not accept another connection.
-    enum Ending: CaseIterable { case stop, pause, remove, invalidate, nestedRun }
+    /// What a handler may do after which its pass must not accept another connection; and nothing, after which it must.
+    enum Ending: CaseIterable { case nothing, stop, pause, remove, invalidate, nestedRun }
 
     @Test(arguments: Ending.allCases)
     func `after its handler has ended its turn, a listener accepts no more in the pass`(ending: Ending) throws {
@@ -128,6 +128,7 @@ import Darwin
             let alive = [RunLoop.Mode.default, other].map { loop.keepAlive(forMode: $0) }
             let source = try listener(on: .unix(path: folder.file()), trace) { source in
                 switch ending {
+                case .nothing: break
                 case .stop: loop.stop()
                 case .pause: source.isAccepting = false
                 case .remove: loop.remove(source)
@@ -138,7 +139,7 @@ import Darwin
             loop.add(source)
             let clients = (0..<3).map { _ in connectedClient(to: source.localAddress!) }
             #expect(loop.run(for: .zero) == (ending == .stop ? .stopped : .timedOut))
-            #expect(trace.description == "accept")
+            #expect(trace.description == (ending == .nothing ? "accept accept accept" : "accept"))
             for client in clients { close(client) }
             for keepAlive in alive { keepAlive.cancel() }
             source.invalidate()
