@@ -1,4 +1,4 @@
-// Figures computed from rounds: medians, quartiles, and whether a goal is met.
+// Figures computed from rounds: medians, quartiles, and whether a goal is met; and their tables.
 
 import Testing
 
@@ -82,5 +82,13 @@ import Testing
             #expect(measured.contenders.first?.name == Contender.ours, "\(measured.id)")
             #expect(Set(measured.contenders.map(\.name)).count == measured.contenders.count, "\(measured.id)")
         }
+    }
+}
+
+@Suite struct MarkdownTests {
+    @Test func `a workload whose cases are not in one place of the program has one table, in the order of its cases`() {
+        let results = ["W1.first", "W2.other", "W1.second"].map { CaseResult(measured: Case($0, "a case", contenders: []), contenders: []) }
+        let firsts = Markdown.text(of: results).split(separator: "\n").filter { $0.hasPrefix("| ") }.map { $0.split(separator: " ")[1] }
+        #expect(firsts == ["W1", "`W1.first`", "`W1.second`", "W2", "`W2.other`"])
     }
 }

@@ -12,7 +12,7 @@ enum Markdown {
     }
 
     static func workloads(of results: [CaseResult]) -> [String] {
-        results.map(\.measured.workload).reduce(into: []) { if $0.last != $1 { $0.append($1) } }
+        results.map(\.measured.workload).reduce(into: []) { if !$0.contains($1) { $0.append($1) } }
     }
 
     private static func row(_ result: CaseResult) -> String {
