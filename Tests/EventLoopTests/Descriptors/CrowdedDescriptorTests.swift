@@ -2,6 +2,7 @@
 //  - Adding a source, changing its events, rearming it and removing it do not look at the other sources of the descriptor.
 //  - What is found to fail while the loop deals with another failure fails afterwards, so failures do not nest, however many there are. A stop
 //    ends the run among them.
+//  - What a pass has ended takes no memory after it.
 
 import EventLoopTestSupport
 import Testing
@@ -57,6 +58,29 @@ import Darwin
             for source in sources { source.rearm() }
         }
         #expect(compared == 0)
+    }
+
+    @Test func `a pass in which many sources end keeps no memory for them`() throws {
+        let capacity = try onFreshThread { loop in
+            let pipe = Pipe()
+            let all = Locked<[RunLoop.DescriptorSource]>([])
+            let sources = try (0..<1_000).map { _ in
+                try readSource(pipe) { _ in for source in all.withLock({ $0 }) { source.invalidate() } }
+            }
+            all.withLock { $0 = sources }
+            loop.addIdleSource()
+            loop.withEventBase { _ in }
+            for source in sources { loop.add(source) }
+            pipe.write()
+            _ = loop.run(until: .distantPast)
+            let ended = all.withLock { all in
+                defer { all = [] }
+                return all.allSatisfy { !$0.isValid }
+            }
+            #expect(ended)
+            return loop.shared.withLock { $0.modes[0].owned.poller!.state.retired.capacity }  // the mode has a base
+        }
+        #expect(capacity <= 256)
     }
 
     @Test func `sources of a descriptor that another file takes fail, all of them, beside the first source on the new file`() throws {
