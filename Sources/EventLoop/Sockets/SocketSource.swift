@@ -81,7 +81,7 @@ extension RunLoop {
         ///
         /// - Parameters:
         ///   - address: where to connect.
-        ///   - timeout: how long the attempt may take, in the loop's time, from the first addition of the source to a loop. If nil, the
+        ///   - timeout: how long the attempt may take, in each loop's time, from the first addition of the source to that loop. If nil, the
         ///     kernel decides. If the connection is established when the limit passes, the attempt succeeds.
         ///   - priority: decides which of the ready sources are called first.
         ///   - label: for warnings, recordings and `debugDescription`.

@@ -29,6 +29,25 @@ import Testing
         #expect(trace == "4 next 10 10 20")
     }
 
+    // Its date in the past kept the loop from sleeping.
+    @Test func `a due timer that another thread has begun to end keeps no loop awake`() throws {
+        try inManualTime { loop, _, _ in
+            let timer = RunLoop.Timer(fireAt: .ms(0)) { _ in }
+            loop.add(timer)
+            // The first half of `invalidate`.
+            _ = timer.state.invalidate()
+            let waker = plainThread {
+                defer { loop.stop() }
+                try? waitUntilAsleep(loop)
+            }
+            #expect(loop.run() == .stopped)
+            try waker.join()
+            #expect(loop.statistics.passes < 5)
+            loop.expel(timer)
+            #expect(!loop.contains(timer))
+        }
+    }
+
     @Test func `fire invalidates a one-shot`() throws {
         let trace = try inManualTime { loop, clock, trace in
             let timer = RunLoop.Timer(fireAt: .ms(10)) { timer in trace.add("\(clock.ms) valid \(timer.isValid);") }
