@@ -145,14 +145,17 @@ extension StreamCore {
 
     // MARK: Tasks
 
-    /// Queues bytes if there is room. False if the task has to wait. Throws why nothing can be written.
-    func write(_ bytes: [UInt8]) throws -> Bool { /* DOES CALLOUT */
-        try change { actions -> Result<Bool, any Error> in
+    /// Queues bytes if there is room. Throws why nothing can be written.
+    func write(_ bytes: [UInt8]) throws -> Admission { /* DOES CALLOUT */
+        try change { actions -> Result<Admission, any Error> in
             guard canWriteLocked else { return .failure(writeErrorLocked()) }
-            guard locked.sending.writers.isEmpty, locked.sending.waiting < options.highWater else { return .success(false) }
+            guard locked.sending.writers.isEmpty, locked.sending.waiting < options.highWater else { return .success(.full) }
+            // Also if the kernel takes all whenever it is asked: the task would keep the loop for itself.
+            let isFilled = locked.sending.queued + bytes.count >= options.highWater
+            if isFilled && Task.isCancelled { return .failure(CancellationError()) }
             enqueueLocked(bytes, isTask: true, &actions)
-            // The transport failed to take them.
-            return locked.sending.failure.map { .failure($0) } ?? .success(true)
+            if let failure = locked.sending.failure { return .failure(failure) }
+            return .success(isFilled && loop.isCurrent ? .filled : .queued)
         }.get()
     }
 

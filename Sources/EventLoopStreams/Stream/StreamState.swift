@@ -65,6 +65,9 @@ struct Receiving: ~Copyable {
     }
 }
 
+/// Filled: the bytes of a task are queued or sent, and on the loop's thread others come first now. Full: they are not.
+enum Admission { case queued, filled, full }
+
 /// The sending side.
 struct Sending: ~Copyable {
     /// What the program wrote.

@@ -63,6 +63,15 @@ private final class RecordingTransport: StreamTransport, @unchecked Sendable {
     let peerAddress: RunLoop.SocketAddress? = nil
 }
 
+private func text(of count: Int, from pair: SocketPair) throws -> String {
+    var all = ""
+    try waitUntil("the bytes are there") {
+        all += pair.received() ?? ""
+        return all.utf8.count >= count
+    }
+    return all
+}
+
 @Suite(.bounded, .tags(.memory, .threads)) struct TransportTests {
     @Test func `a transport that is leaving is not used, even before it says that it has left`() throws {
         try inManualTime { loop, _, trace in
@@ -81,6 +90,26 @@ private final class RecordingTransport: StreamTransport, @unchecked Sendable {
         }
     }
 
+    @Test func `a task that writes leaves the loop to others at highWater, also if the transport takes everything`() throws {
+        try inManualTime { loop, _, trace in
+            let stream = try ByteStream(over: RecordingTransport(Trace()), on: loop)
+            let hasFired = Box(false)
+            loop.add(RunLoop.Timer(after: .zero) { _ in hasFired.value = true })
+            Task(executorPreference: loop) {
+                var count = 0
+                while !hasFired.value && count < 1_000 {
+                    try await stream.write([UInt8](repeating: 0, count: 4_096))
+                    count += 1
+                }
+                trace.add("\(count * 4_096)")
+                loop.stop()
+            }
+            _ = loop.run()
+            #expect(trace.list == ["65536"])
+            stream.close()
+        }
+    }
+
     @Test func `what a handler sends after its first bytes goes out in one call`() throws {
         try inManualTime { loop, _, trace in
             let pair = SocketPair()
@@ -94,6 +123,35 @@ private final class RecordingTransport: StreamTransport, @unchecked Sendable {
             _ = loop.run(for: .zero)
             #expect(trace.list == ["3"] && stream.bytesWaiting == 0)
             #expect(pair.received() == "abcd")
+            stream.close()
+        }
+    }
+
+    @Test func `what is sent while the loop prepares to sleep in a handler goes out before it sleeps`() throws {
+        try inManualTime { loop, _, trace in
+            let (pair, pipe) = (SocketPair(), Pipe())
+            let stream = try ByteStream(adopting: pair.ours, on: loop)
+            stream.onReceive { stream, bytes in
+                bytes.consume(bytes.count)
+                stream.send("first ")
+                stream.send("second ")
+                // The loop begins to watch it before it sleeps, and finds that it stands for nothing any more.
+                let copy = dup(pipe.readEnd)
+                guard let source = try? RunLoop.DescriptorSource(descriptor: copy, events: .read, handler: { _, _ in }) else { return }
+                source.onInvalidation { stream.send("last") }
+                loop.add(source, forMode: "nested")
+                close(copy)
+                loop.addIdleSource(forMode: "nested")
+                let waker = plainThread {
+                    trace.add((try? text(of: 17, from: pair)) ?? "nothing came")
+                    loop.stop()
+                }
+                trace.add("\(loop.run(mode: "nested", until: .distantFuture))")
+                try? waker.join()
+            }
+            pair.send("go")
+            _ = loop.run(for: .zero)
+            #expect(trace.list == ["first second last", "stopped"])
             stream.close()
         }
     }
