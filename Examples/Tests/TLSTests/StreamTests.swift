@@ -93,6 +93,32 @@ private func readTickets(of server: ByteStream, _ client: ByteStream) async thro
         }
     }
 
+    // Some programs end their output so, and wait for the answer. OpenSSL takes nothing any more when it has heard of such an end.
+    @Test(arguments: [TLSVersion.tls12, .tls13], [true, false])
+    func `a peer that half-closes without an end of TLS gets what is written`(version: TLSVersion, closes: Bool) async throws {
+        try await withStreams(setup.client(), setup.server(upTo: version)) { client, server in
+            try await readTickets(of: server, client)
+            let answer = (0..<8_000_000).map { UInt8(truncatingIfNeeded: $0 &* 7) }
+            client.isReading = false
+            let (last, ended) = (Box(false), Box<ByteStream.End?>(nil))
+            server.onReceive { _, bytes in last.value = last.value || bytes.isLast }
+            server.onEnd { _, end in ended.value = end }
+            server.send(answer)
+            if closes { server.closeAfterWriting() }
+            client.withDescriptor { _ = shutdown($0, Int32(SHUT_WR)) }
+            try await suspendUntil("the end is there") {
+                var byte: UInt8 = 0
+                return server.withDescriptor { recv($0, &byte, 1, Int32(MSG_PEEK) | Int32(MSG_DONTWAIT)) } == 0
+            }
+            for _ in 0..<2 { try await server.loop.performAsync {} }
+            client.isReading = true
+            #expect(try await client.read(exactly: answer.count) == answer)
+            try await suspendUntil("the server's stream ends") { ended.value != nil }
+            #expect(ended.value == .closed || server.tlsError?.kind == .truncated, "\(ended.value as Any)")
+            #expect(!last.value)
+        }
+    }
+
     @Test(arguments: [TLSVersion.tls12, .tls13])
     func `a task hears of a cut connection behind the bytes before`(version: TLSVersion) async throws {
         try await withStreams(setup.client(), setup.server(upTo: version)) { client, server in

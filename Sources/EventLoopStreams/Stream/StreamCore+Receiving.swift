@@ -23,6 +23,7 @@ extension StreamCore {
         case .open:
             if locked.receiving.isEnded || locked.receiving.isShut || locked.end != nil || locked.sending.failure != nil { return false }
             if handshake != nil { return layerToBegin == nil }
+            if locked.receiving.holdsEnd { return false }
             return !locked.receiving.isPaused && !locked.receiving.isBusy && locked.receiving.input.count < receiveLimitLocked
         case .lingering: return !locked.receiving.isEnded
         case .closing, .closed: return false
@@ -160,6 +161,11 @@ extension StreamCore {
             case .nothing: locked.receiving.layerMayHaveMore = false
             }
             let result = readTransportLocked(into: encrypted)
+            if case .end = result, holdsEndLocked {
+                locked.receiving.holdsEnd = true
+                setInterestLocked(read: false)
+                return .wouldBlock
+            }
             if !pass(result, piece, to: layer) { return result }
             if handshake != nil { return .wouldBlock }
         }
@@ -176,6 +182,18 @@ extension StreamCore {
         advanceHandshakeLocked(&actions)
         let isDue = !locked.sending.output.isEmpty && locked.sending.isWireEmpty || locked.sending.isFinishing && !locked.sending.isFinished
         if handshake == nil && !locked.sending.isLayerBlocked && isDue { flushLocked(&actions) }
+    }
+
+    /// Whether the peer's last byte is kept from the layer: it would take nothing of what waits to be sent if the peer has not ended properly.
+    var holdsEndLocked: Bool {
+        handshake == nil && !locked.sending.isLayerBlocked && locked.sending.failure == nil
+            && !(locked.sending.isEmpty && locked.sending.writers.isEmpty)
+    }
+
+    /// Everything is sent: the transport is read again, and says again that it has ended.
+    func receiveHeldEndLocked(_ actions: inout StreamActions) {
+        locked.receiving.holdsEnd = false
+        resumeReceivingLocked(&actions)
     }
 
     /// Gives the layer what came from the transport. False if that was nothing.

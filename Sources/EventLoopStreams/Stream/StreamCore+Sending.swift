@@ -245,6 +245,7 @@ extension StreamCore {
             if locked.handlers.room != nil { actions.delivers = true }
         }
         finishLocked(&actions)
+        if locked.receiving.holdsEnd && !holdsEndLocked { receiveHeldEndLocked(&actions) }
         if !locked.sending.isEmpty || locked.sending.isLayerBlocked { armLocked(&actions) }
     }
 

@@ -47,6 +47,8 @@ struct Receiving: ~Copyable {
     var isShut = false
     /// The layer may have more than was asked for.
     var layerMayHaveMore = false
+    /// The peer's last byte has come. The layer learns of it when everything is sent: if its own end is missing, it takes nothing from then on.
+    var holdsEnd = false
     /// The handler has not been called for what is in the input, or for the end.
     var isNew = false
     /// The handler has been called with `isLast`, or a task has been given the end.
