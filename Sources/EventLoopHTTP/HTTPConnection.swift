@@ -258,6 +258,11 @@ final class HTTPConnection: @unchecked Sendable {
             // What the preparation waits for on the stream fails.
             return stream.close()
         }
+        if !hasBegun && stream.bytesWaiting > 0 {
+            // The client takes its last answer. If it stops to, the stream ends.
+            (since, lateDeadline) = (host.loop.clock.now, nil)
+            return host.expect(deadline)
+        }
         if lateDeadline == nil && kernelHasInput {
             let date = host.loop.clock.now.advanced(by: host.granularity)
             lateDeadline = date

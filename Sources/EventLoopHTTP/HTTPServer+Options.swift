@@ -12,7 +12,8 @@ extension HTTPServer {
         public var headLimit = 16_384
         /// Bytes of a request's body, which is held in memory: 413. With zero, requests have no bodies.
         public var bodyLimit = 1_048_576
-        /// Connections at a time; further ones wait in the kernel's queue. Nil: as many as the process has descriptors.
+        /// Connections at a time; further ones wait in the kernel's queue. Nil: as many as the process has descriptors, of which
+        /// a connection takes two from the first handler on that has run for 50 ms.
         public var connectionLimit: Int?
         /// From the first byte of a request to its last, head and body together: 408. Not the handler. Also for `prepareConnection`: the connection is
         /// closed. In the loop's time.

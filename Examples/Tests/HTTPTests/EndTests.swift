@@ -216,6 +216,28 @@ private struct ElementsUntilFull: AsyncSequence, AsyncIteratorProtocol, Sendable
         }
     }
 
+    // The time of an idle connection began when the answer was queued.
+    @Test func `a client that takes its answer slowly is not idle, and gets another answer`() async throws {
+        let size = 20_000_000
+        let respond: @Sendable (Request) async throws -> Response = { request in
+            request.path == "/large" ? Response(body: .bytes([UInt8](repeating: 1, count: size))) : .text("small")
+        }
+        let clock = RunLoop.ManualClock()
+        try await withServer(clock: clock, respond: respond) { server in
+            let client = try Client(server, receiveBuffer: 8_192)
+            try client.send(get("/large"))
+            for _ in 0..<4 {
+                // More than the kernel holds.
+                try client.receive(atLeast: 4_500_000)
+                try waitUntil("the loop has nothing to do") { server.core.hosts[0].loop.isWaiting }
+                clock.advance(by: .seconds(40))
+            }
+            try client.send(get("/small"))
+            #expect(try client.answer().body.count == size)
+            #expect(try client.answer().text == "small")
+        }
+    }
+
     /// The handlers wait until everything has come. So the stream has the client's end before the large answer begins.
     @Test func `a client that half-closes behind its requests and takes nothing is cut off, and others are served`() async throws {
         var options = HTTPServer.Options()
