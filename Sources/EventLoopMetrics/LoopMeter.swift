@@ -47,9 +47,7 @@ final class DeltaCounter: Sendable {
 
     init(_ counter: Counter) { self.counter = counter }
 
-    /// Returns by how much the counter was incremented.
-    @discardableResult
-    func report(_ total: UInt64) -> UInt64 {
+    func report(_ total: UInt64) {
         let difference = reported.withLock { reported -> UInt64 in
             // Times are converted from the processor's units at each reading, and can be a little less than at the last one.
             guard total > reported else { return 0 }
@@ -57,7 +55,6 @@ final class DeltaCounter: Sendable {
             return total - reported
         }
         if difference > 0 { counter.increment(by: Int64(clamping: difference)) }
-        return difference
     }
 
     /// The same for a total that may have begun again at zero since the last report: then all of it is new.
@@ -97,6 +94,33 @@ private struct HistogramMeter: Sendable {
     }
 }
 
+/// The share of real time that a loop worked.
+///
+/// Not its share of `timeWaiting` and `timeWorking`: a hosted loop waits in its host, outside of its runs.
+private final class UtilizationMeter: Sendable {
+    private let recorder: Recorder
+    /// At the last report.
+    private let reported: LoopLock<(time: ContinuousClock.Instant, worked: Duration)>
+
+    init(_ recorder: Recorder, worked: Duration) {
+        self.recorder = recorder
+        reported = LoopLock((.now, worked))
+    }
+
+    func report(worked: Duration) {
+        let now = ContinuousClock.now
+        let share = reported.withLock { reported in
+            defer { reported = (now, worked) }
+            return (worked - reported.worked) / max(now - reported.time, .nanoseconds(1))
+        }
+        recorder.record(min(max(share, 0), 1))
+    }
+
+    func destroy() { recorder.destroy() }
+}
+
+extension UtilizationMeter: DestroyableMetric {}
+
 /// What one loop's statistics were at the last report, and its metrics.
 struct LoopMeter: Sendable {
     let loop: RunLoop
@@ -104,7 +128,7 @@ struct LoopMeter: Sendable {
     private let counters: [DeltaCounter]
     private let waiting, working: DeltaCounter
     private let longestPass: Gauge
-    private let utilization: Recorder
+    private let utilization: UtilizationMeter
     private let responseDelays, timerLateness: HistogramMeter
     private let slowest: SlowestCalloutsMeter
 
@@ -122,7 +146,7 @@ struct LoopMeter: Sendable {
         waiting = labels.counter("waiting_nanoseconds_total")
         working = labels.counter("working_nanoseconds_total")
         longestPass = labels.gauge("longest_pass_seconds")
-        utilization = labels.recorder("utilization")
+        utilization = UtilizationMeter(labels.recorder("utilization"), worked: loop.statistics.timeWorking)
         responseDelays = HistogramMeter(labels, "response_delay", count: "response_delays_total")
         timerLateness = HistogramMeter(labels, "timer_lateness", count: "late_timers_total")
         slowest = SlowestCalloutsMeter(labels)
@@ -131,9 +155,9 @@ struct LoopMeter: Sendable {
     func report() {
         let statistics = loop.statistics
         for (index, count) in Self.counts.enumerated() { counters[index].report(count.value(statistics)) }
-        let waited = waiting.report(statistics.timeWaiting.inNanoseconds)
-        let worked = working.report(statistics.timeWorking.inNanoseconds)
-        if waited + worked > 0 { utilization.record(Double(worked) / (Double(waited) + Double(worked))) }
+        waiting.report(statistics.timeWaiting.inNanoseconds)
+        working.report(statistics.timeWorking.inNanoseconds)
+        utilization.report(worked: statistics.timeWorking)
         longestPass.record(statistics.longestPass.inSeconds)
         responseDelays.report(statistics.responseDelays)
         timerLateness.report(statistics.timerLateness)

@@ -20,7 +20,7 @@ public import EventLoop
 /// | `longest_pass_seconds` | gauge | `longestPass` |
 /// | `slowest_callout_seconds`, with `kind` and `site` | gauge | `slowestCallouts` |
 /// | `slowest_callouts_total`, with `kind` and `site` | counter | the number of callouts of that site, `SlowCallout.count` |
-/// | `utilization` | recorder | the share of the time since the last report that the loop worked, from 0 to 1 |
+/// | `utilization` | recorder | the share of the time since the last report, or since this object was made, that the loop worked: 0 to 1 |
 ///
 /// A counter is incremented by what has come since the last report of this object, and by everything since the loop was made in the first
 /// report. So a loop belongs into one object only: a second one would count everything twice. Gauges are about the time since the loop
@@ -109,8 +109,8 @@ public final class RunLoopMetrics: Sendable {
 
     // MARK: Reporting
 
-    /// Reports all loops now. Call it whenever the metrics system is about to be read, or from a timer. Wakes no loop. A loop that has
-    /// ended is reported with its last values.
+    /// Reports all loops now. Call it whenever the metrics system is about to be read, or from a timer. A loop that has ended is reported with its
+    /// last values. Wakes no loop, except in the first report: from then on each loop times its callouts, for `slowestCallouts`.
     public func report() { report { _ in true } }
 
     func report(_ loop: RunLoop) { report { $0 === loop } }

@@ -69,11 +69,11 @@ final class WorkReporter: Sendable {
     /// Replaces the timer by an observer of the next work.
     ///
     /// Not of a wake-up: a loop that finds work whenever it looks does not sleep. The first pass from now on is the one in which an idle loop
-    /// falls asleep; when another one begins, something has happened.
+    /// falls asleep; when another one begins, or another run, something has happened. A loop in a host has a run for each step.
     private func rest() {
         let passes = loop.statistics.passes
-        let observer = RunLoop.Observer(activities: .beforeTimers, label: "report of metrics") { [weak self] observer, _ in
-            guard let self, loop.statistics.passes > passes + 1 else { return }
+        let observer = RunLoop.Observer(activities: [.entry, .beforeTimers], label: "report of metrics") { [weak self] observer, activity in
+            guard let self, activity == .entry || loop.statistics.passes > passes + 1 else { return }
             observer.invalidate()
             start()
         }

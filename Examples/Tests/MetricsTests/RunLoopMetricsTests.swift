@@ -152,6 +152,23 @@ private func doSomeWork(_ loop: RunLoop) throws {
         }
     }
 
+    // It waits in its host, so all of its own time is work.
+    @Test func `the utilization of a loop that runs in steps is its share of real time`() throws {
+        try onFreshThread { loop in
+            let system = TestMetrics()
+            let metrics = RunLoopMetrics(loop, name: "a", factory: system)
+            loop.performBlock {}
+            let start = ContinuousClock.now
+            _ = loop.run(for: .zero)
+            let ofSteps = ContinuousClock.now - start
+            try waitUntil("the step is a small part of the time") { ContinuousClock.now - start > ofSteps * 20 }
+            metrics.report()
+            metrics.report()
+            let utilizations = system.utilizations()
+            #expect(utilizations.count == 2 && utilizations[0] > 0 && utilizations[0] < 0.1 && utilizations[1] == 0, "\(utilizations)")
+        }
+    }
+
     @Test func `a counter is incremented by what is new, by whomever the report is asked for`() throws {
         try onFreshThread { loop in
             let system = TestMetrics()

@@ -92,6 +92,30 @@ import Testing
         }
     }
 
+    // The first step after the rest counted as the one in which a loop falls asleep.
+    @Test func `a loop that runs in steps is reported after each work, and rests between`() throws {
+        try onFreshThread { loop in
+            let clock = RunLoop.ManualClock()
+            loop.use(clock)
+            let system = TestMetrics()
+            let metrics = RunLoopMetrics(loop, name: "a", factory: system)
+            metrics.reportWhileWorking(every: .seconds(10))
+            for count in 1...3 {
+                loop.performBlock {}
+                _ = loop.run(for: .zero)
+                // A host makes a step when a date of the loop has come.
+                while let date = loop.nextTimerFire() {  // ends: the loop rests
+                    clock.advance(by: clock.now.duration(to: date))
+                    _ = loop.run(for: .zero)
+                }
+                let blocks = try system.total("blocks_performed_total")
+                #expect(blocks == UInt64(count))
+                #expect(system.utilizations().count <= 2 * count)
+            }
+            withExtendedLifetime(metrics) {}
+        }
+    }
+
     @Test func `releasing the metrics ends the reports, and the loop keeps nothing`() throws {
         try onFreshThread { loop in
             loop.use(RunLoop.ManualClock(autoAdvance: true))
