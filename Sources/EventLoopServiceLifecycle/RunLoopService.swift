@@ -26,8 +26,8 @@ public struct RunLoopService: Service {
     /// throws, `run()` throws that error when the threads that were started have ended.
     ///
     /// - Parameter supervisor: is notified that the service is up when every `setup` has returned, and that it stops when the graceful
-    ///   shutdown begins; it watches the loops. Give it to one service only. If it cannot be notified that the service is up, `run()`
-    ///   ends the threads and throws the error.
+    ///   shutdown comes to this service: in a `ServiceGroup` the services behind it shut down first. It watches the loops. Give it to one service
+    ///   only. If it cannot be notified that the service is up, `run()` ends the threads and throws the error.
     public init(
         count: Int = 1, name: String = "loop", supervisor: RunLoop.Supervisor? = nil,
         setup: (@Sendable (RunLoop) throws -> Void)? = nil, teardown: (@Sendable (RunLoop) -> Void)? = nil
