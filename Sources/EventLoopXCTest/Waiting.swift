@@ -43,19 +43,17 @@ extension XCTWaiter {
         precondition(loop.isCurrent, "a wait runs its loop, which belongs to another thread; wait on that thread, or pass .current")
         let alive = loop.keepAlive()
         defer { alive.cancel() }
-        let poll = expectations.contains { $0 is XCTNSPredicateExpectation } ? pollFoundation(on: loop) : nil
-        defer { poll?.invalidate() }
-
+        let polls = expectations.contains { $0 is XCTNSPredicateExpectation }
         let wait = WaitOnThread()
         let ending = endOfWait(wait, on: loop)
         defer { ending.invalidate() }
         // SAFETY: a waiter guards its state with a queue; XCTest's `fulfillment(of:)` waits on another thread, too.
         nonisolated(unsafe) let waiter = self
         let code = NativeThread.start {
-            let idle = keepFoundationsLoop()
+            let timer = keepFoundationsLoop(polling: polls ? loop : nil)
             // XCTest's watchdog ends the process if the time is up before it begins.
             wait.end(with: waiter.waitOnFoundationsLoop(expectations, timeout < 0 ? 0 : timeout, enforceOrder, file, line))
-            idle.invalidate()
+            timer.invalidate()
             loop.perform {}
         }
         if code != 0 {
@@ -99,19 +97,28 @@ private func endOfWait(_ wait: WaitOnThread, on loop: EventLoop.RunLoop) -> Even
 
 /// Gives Foundation's loop of this thread something to wait for: without a timer or a source its runs return at once, and XCTest's wait runs
 /// it again and again.
-private func keepFoundationsLoop() -> Foundation.Timer {
-    let timer = Foundation.Timer(timeInterval: 1e9, repeats: true) { _ in }
+///
+/// With `polled`, the timer has that loop make passes of Foundation's loop of its thread, where predicate expectations that were made there have their
+/// timers: in real time, as these go by it, also if the loop is in manual time.
+private func keepFoundationsLoop(polling polled: EventLoop.RunLoop?) -> Foundation.Timer {
+    // One at a time: the loop may be busy.
+    let isQueued = Flag()
+    let timer = Foundation.Timer(timeInterval: polled == nil ? 1e9 : 0.01, repeats: true) { _ in
+        guard let polled, isQueued.raise() else { return }
+        polled.perform {
+            isQueued.lower()
+            _ = Foundation.RunLoop.current.run(mode: .default, before: .distantPast)
+        }
+    }
     Foundation.RunLoop.current.add(timer, forMode: .default)
     return timer
 }
 
-/// Makes passes of Foundation's loop of this thread, where predicate expectations that were made on it have their timers.
-private func pollFoundation(on loop: EventLoop.RunLoop) -> EventLoop.RunLoop.Timer { /* DOES CALLOUT */
-    let timer = EventLoop.RunLoop.Timer(every: .milliseconds(10), label: "predicate expectations") { _ in
-        _ = Foundation.RunLoop.current.run(mode: .default, before: .distantPast)
-    }
-    loop.add(timer)
-    return timer
+private final class Flag: Sendable {
+    private let value = Atomic(false)
+    /// False if it was raised already.
+    func raise() -> Bool { !value.exchange(true, ordering: .acquiringAndReleasing) }
+    func lower() { value.store(false, ordering: .releasing) }
 }
 
 /// The wait of another thread.

@@ -171,6 +171,22 @@ final class WaitingTests: XCTestCase {
         XCTAssertEqual(XCTWaiter().wait(for: [isFull], timeout: patience, running: .main), .completed)
     }
 
+    func testPredicateExpectationsAreEvaluatedInRealTimeOnALoopInManualTime() throws {
+        for clock in [RunLoop.ManualClock(), RunLoop.ManualClock(autoAdvance: true)] {
+            let thread = try RunLoopThread(name: "waiting", setup: { $0.use(clock) })
+            defer { thread.stop() }
+            let start = clock.now
+            let isCompleted = try thread.runLoop.performAndWait {
+                let tank = Tank()
+                tank.fill()
+                let isFull = XCTNSPredicateExpectation(predicate: NSPredicate { object, _ in (object as? Tank)?.isFull ?? false }, object: tank)
+                return XCTWaiter().wait(for: [isFull], timeout: patience, running: .current) == .completed
+            }
+            XCTAssertTrue(isCompleted)
+            XCTAssertEqual(clock.now, start)
+        }
+    }
+
     func testTheLoopOfAnotherThreadCanWaitForIt() throws {
         let thread = try RunLoopThread(name: "waiting")
         defer { thread.stop() }
