@@ -56,6 +56,14 @@ import Darwin
         #expect(try await RunLoop.ofTest.performAsync { true })
     }
 
+    // Its thread waited for the hold in a time that nobody advanced.
+    @Test func `a test in manual time ends, also if a hold of its thread is left`() async throws {
+        let test = try #require(Test.current)
+        let left = Box<RunLoopThread.Hold?>(nil)
+        try await RunLoopTrait.runLoop(.manualTime).provideScope(for: test, testCase: nil) { left.value = RunLoop.ofTest.holdThread() }
+        #expect(left.value != nil)
+    }
+
     @Test(.timeLimit(.minutes(60))) func `a time limit changes nothing`() async {
         #expect(RunLoop.ofTest.isCurrent)
     }
