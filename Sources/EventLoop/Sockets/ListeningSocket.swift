@@ -21,7 +21,7 @@ final class ListeningSocket: Sendable {
     /// The file that `bind` created.
     private let file: BoundFile?
     /// Others may have the socket, too.
-    private let isAdopted: Bool
+    let isAdopted: Bool
     /// Accepting waits, because the open file belongs to others too, and must stay as it is.
     private let isBlocking: Bool
 

@@ -117,11 +117,15 @@ extension RunLoop {
 
         deinit { endByLastRelease() }
 
-        /// Ends listening without resetting those who have connected: refuses new connections, if the socket is the source's own.
-        package func refuseConnections() {
+        /// Whether the source has adopted its listener: others may have the socket, too, and accept what this source leaves in the queue.
+        package var isAdopted: Bool { listener?.isAdopted ?? false }
+
+        /// Ends listening without resetting those who have connected: refuses new connections, if the socket is the source's own. At an adopted one,
+        /// the loops of the source accept no more.
+        package func refuseConnections() { /* DOES CALLOUT */
             guard let listener, rundown.enter() else { return }
             defer { endUse() }
-            listener.refuseConnections()
+            if listener.isAdopted { isAccepting = false } else { listener.refuseConnections() }
         }
 
         /// Accepts at most `limit` waiting connections on this thread. False if descriptors or memory ran out, and nobody else can accept the rest.

@@ -7,8 +7,11 @@ extension ServerCore {
     ///
     /// First every listener refuses new connections, so that what is accepted then is all there is: a queue that is closed with connections in
     /// it resets them. The listeners count as open until they are invalid, so nothing is over before.
-    func stopListening() { /* DOES CALLOUT */
+    ///
+    /// `isGraceOver`: connections that are served from now on are cancelled at once.
+    func stopListening(isGraceOver: Bool = false) { /* DOES CALLOUT */
         let listeners = state.withLock { state in
+            if isGraceOver { state.leavesAdoptedQueues = true }
             let count = state.members.count
             let listeners = state.members.enumerated().flatMap { member, each in
                 each.listeners.enumerated().map { StoppedListener(source: $1, number: member + $0 * count) }
@@ -23,6 +26,7 @@ extension ServerCore {
 
     /// Serves what waits in the queue, and closes the listener: later, if descriptors run out before, when a connection has given back its own.
     func serveQueue(of listener: StoppedListener) { /* DOES CALLOUT */
+        if listener.source.isAdopted { return serveAdoptedQueue(of: listener) }
         enum Next { case end, tryAgain, wait }
         var next = Next.tryAgain
         while next == .tryAgain {  // ends: when no connection has closed meanwhile
@@ -37,6 +41,25 @@ extension ServerCore {
             }
         }
         if next == .end { listener.source.endListening() }
+    }
+
+    /// Serves the clients for whom there is room, and closes the listener. The others stay in the queue, for a successor that has the socket, too:
+    /// in this server they would wait for the end of other connections, and be closed unserved after the grace.
+    private func serveAdoptedQueue(of listener: StoppedListener) { /* DOES CALLOUT */
+        for _ in 0..<Self.longestQueue {
+            let hasRoom = state.withLock { state in
+                state.phase == .draining && !state.leavesAdoptedQueues && state.open < settings.connectionLimit
+                    && state.members.contains { $0.presence != nil }
+            }
+            if !hasRoom { break }
+            var isEmpty = true
+            _ = listener.source.acceptQueue(limit: 1) { connection in
+                isEmpty = false
+                accepted(connection, listener.number)
+            }
+            if isEmpty { break }
+        }
+        listener.source.endListening()
     }
 
     /// More than any queue has; where new connections cannot be refused, serving those that wait must end.

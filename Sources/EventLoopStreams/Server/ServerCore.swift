@@ -93,6 +93,8 @@ final class ServerCore: Sendable {
         var closes: UInt64 = 0
         /// Their queues are not empty, and no descriptors were left.
         var stopped: [StoppedListener] = []
+        /// The grace is over from the beginning, so the queues of adopted listeners are left to others.
+        var leavesAdoptedQueues = false
         var acceptsMore = true
         /// Counts the changes of `acceptsMore`.
         var acceptsMoreVersion = 0

@@ -21,14 +21,20 @@ package protocol ServerListener: AnyObject, Sendable {
     var localAddress: RunLoop.SocketAddress? { get }
     /// Connections wait in its queue while this is false.
     var isAccepting: Bool { get set }
+    /// Whether others may have it, too, and accept what this server leaves in the queue.
+    var isAdopted: Bool { get }
     func join(_ loop: RunLoop, _ mode: RunLoop.Mode)
-    /// Refuses new connections; those in the queue stay.
-    func refuseConnections()
+    /// Refuses new connections; those in the queue stay. If it is adopted, only accepts no more by itself.
+    func refuseConnections() /* DOES CALLOUT */
     /// False if descriptors or memory ran out before the queue was empty.
     func acceptQueue(limit: Int, _ accept: (IncomingConnection) -> Void) -> Bool /* DOES CALLOUT */
     /// Closes it, with what is in its queue.
     func endListening() /* DOES CALLOUT */
     func onClosed(_ body: @escaping @Sendable () -> Void) /* DOES CALLOUT */
+}
+
+extension ServerListener {
+    package var isAdopted: Bool { false }
 }
 
 extension RunLoop.SocketSource: ServerListener {

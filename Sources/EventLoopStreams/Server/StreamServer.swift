@@ -144,9 +144,12 @@ public final class StreamServer: Sendable {
     /// Stops to listen, lets the connections end, and returns when all have ended.
     ///
     /// No client that has connected before the call is reset: the connections in the kernel's queues are accepted and served first, and new
-    /// ones are refused meanwhile, as far as the system can do that (docs/handover.md). Then the listeners close; of an adopted one, only this
-    /// server's descriptor. Connections may go on for `grace`. Then their tasks are cancelled and their streams closed. Returns when every `serve` has returned and every descriptor is
+    /// ones are refused meanwhile, as far as the system can do that (docs/handover.md). Then the listeners close. Connections may go on for
+    /// `grace`. Then their tasks are cancelled and their streams closed. Returns when every `serve` has returned and every descriptor is
     /// closed, so a `serve` that ignores its cancellation delays it.
+    ///
+    /// Of an adopted listener, only this server's descriptor closes. From its queue the server accepts as many clients as `connectionLimit` has
+    /// room for, and none without a `grace`. The others are left to the processes that have the socket, too; if none has, they are reset.
     ///
     /// `grace` passes in the time of the server's first loop that has not ended, while that runs in the server's mode or a common one. If
     /// the calling task is cancelled, `grace` is over. This can be called several times, also while a call waits; the shortest `grace`
@@ -156,7 +159,7 @@ public final class StreamServer: Sendable {
         precondition(
             !core.isServingCurrentTask,
             "serve waits for its own end when it awaits shutdown(); shut the server down in another task: Task { await server.shutdown() }")
-        core.stopListening()
+        core.stopListening(isGraceOver: grace <= .zero || Task.isCancelled)
         let wait = core.makeWait()
         core.startGrace(grace)
         core.finishIfDone()

@@ -268,19 +268,6 @@ private func rawListener() -> (descriptor: Int32, address: SocketAddress) {
     }
 }
 
-/// A Unix socket that is bound, and does not listen.
-private func socketFile(_ path: String) -> Int32 {
-    let descriptor = socket(AF_UNIX, Int32(SOCK_STREAM.rawValue), 0)
-    var native = sockaddr_un()
-    native.sun_family = sa_family_t(AF_UNIX)
-    withUnsafeMutableBytes(of: &native.sun_path) { $0.copyBytes(from: Array(path.utf8)) }
-    let code = withUnsafePointer(to: &native) {
-        $0.withMemoryRebound(to: sockaddr.self, capacity: 1) { bind(descriptor, $0, socklen_t(MemoryLayout<sockaddr_un>.size)) }
-    }
-    precondition(code == 0, "bind: errno \(errno)")
-    return descriptor
-}
-
 /// Runs `body` on a thread of its own, so that it blocks no thread of the pool.
 private func onThread<R: Sendable>(_ body: @escaping @Sendable () -> R) async -> R {
     await withCheckedContinuation { continuation in _ = plainThread { continuation.resume(returning: body()) } }

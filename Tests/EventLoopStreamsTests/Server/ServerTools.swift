@@ -124,6 +124,19 @@ func connectRaw(_ client: Int32, _ address: SocketAddress) {
     precondition(code == 0, "connect: errno \(errno)")
 }
 
+/// A Unix socket that is bound, and does not listen.
+func socketFile(_ path: String) -> Int32 {
+    let descriptor = socket(AF_UNIX, Int32(SOCK_STREAM.rawValue), 0)
+    var native = sockaddr_un()
+    native.sun_family = sa_family_t(AF_UNIX)
+    withUnsafeMutableBytes(of: &native.sun_path) { $0.copyBytes(from: Array(path.utf8)) }
+    let code = withUnsafePointer(to: &native) {
+        $0.withMemoryRebound(to: sockaddr.self, capacity: 1) { bind(descriptor, $0, socklen_t(MemoryLayout<sockaddr_un>.size)) }
+    }
+    precondition(code == 0, "bind: errno \(errno)")
+    return descriptor
+}
+
 /// A listener without a socket: a test makes its connections, and sees what the server does with it.
 final class ScriptedListener: ServerListener {
     let trace = Trace()
