@@ -24,6 +24,8 @@ final class ListeningSocket: Sendable {
     let isAdopted: Bool
     /// Accepting waits, because the open file belongs to others too, and must stay as it is.
     private let isBlocking: Bool
+    /// Held by a thread that accepts from a blocking socket, from its look at the queue on.
+    private let turn: LoopLock<Void>
 
     init(_ address: RunLoop.SocketAddress, backlog: Int32, reusePort: Bool, ipv6Only: Bool) throws(RunLoop.SourceError) {
         let path = BoundFile.absolutePath(of: address)
@@ -38,6 +40,7 @@ final class ListeningSocket: Sendable {
         }
         file = BoundFile(path)
         handle = Atomic(descriptor)
+        turn = LoopLock(())
         localAddress = RunLoop.SocketAddress(localOf: descriptor) ?? address
         identity = FileIdentity(of: descriptor)!  // it is open
     }
@@ -57,6 +60,7 @@ final class ListeningSocket: Sendable {
         (localAddress, self.identity) = (address, identity)
         file = nil  // that of a Unix path belongs to the process that created it
         handle = Atomic(descriptor)
+        turn = LoopLock(())
     }
 
     deinit { end() }
@@ -68,11 +72,8 @@ final class ListeningSocket: Sendable {
         var peer = cplatform_address()
         // Bounded, so that a flood of failed connections does not block the loop. The rest waits for the next pass.
         for _ in 0..<16 {
-            // No call accepts without waiting on such a socket. If another process accepts in between, this one waits for the next connection.
-            if isBlocking && !cplatform_is_readable(self.descriptor) { return .nothing }
-            let descriptor = cplatform_accept(self.descriptor, &peer)
+            let (descriptor, code) = isBlocking ? acceptIfOneWaits(&peer) : acceptNow(&peer)
             if descriptor >= 0 { return .connection(descriptor, RunLoop.SocketAddress(peer) ?? .unix(path: "")) }
-            let code = errno
             switch Int(cplatform_accept_failure(code)) {
             case CPLATFORM_ACCEPT_LOST: continue
             case CPLATFORM_ACCEPT_NOTHING: return .nothing
@@ -81,6 +82,23 @@ final class ListeningSocket: Sendable {
             }
         }
         return .nothing
+    }
+
+    /// The descriptor, or -1 and the errno.
+    @inline(__always) private func acceptNow(_ peer: inout cplatform_address) -> (descriptor: Int32, code: Int32) {
+        let descriptor = cplatform_accept(self.descriptor, &peer)
+        return (descriptor, descriptor < 0 ? errno : 0)
+    }
+
+    /// The same for a blocking socket, on which no call accepts without waiting. Looks and accepts in one step, so that no other thread of this
+    /// object accepts in between. If another process does, this thread waits for the next connection.
+    private func acceptIfOneWaits(_ peer: inout cplatform_address) -> (descriptor: Int32, code: Int32) {
+        // First without the lock: a thread that waits for the next connection holds it, and no other thread is to wait for that.
+        if !cplatform_is_readable(descriptor) { return (-1, EAGAIN) }
+        // A thread that ended in accept(2) would keep the lock.
+        let cancellation = cplatform_hold_cancellation()
+        defer { cplatform_resume_cancellation(cancellation) }
+        return turn.withLock { _ in cplatform_is_readable(descriptor) ? acceptNow(&peer) : (descriptor: -1, code: EAGAIN) }
     }
 
     /// Whether connections wait that nobody could accept after this object. The kernel says that descriptors have run out even if none waits.

@@ -1,8 +1,10 @@
 // Rules proved here (InheritedSocket.swift, SocketSource.init(adoptingListener:)):
 // - Inherited descriptors have their names, kinds and addresses, and are close-on-exec.
 // - A source adopts a listener: it serves it as its own, but leaves the file of a Unix path alone. It refuses every other descriptor.
+// - If the listener is blocking, no thread waits for a connection that another one has accepted.
 
 import EventLoopTestSupport
+import Synchronization
 import Testing
 
 @testable import EventLoop
@@ -13,6 +15,20 @@ import Glibc
 #else
 import Darwin
 #endif
+
+/// Where two threads meet, to go on at the same moment.
+private final class Meeting: Sendable {
+    private let arrivals = Atomic<Int>(0)
+
+    func arrive() {
+        arrivals.add(1, ordering: .acquiringAndReleasing)
+        var looks = 0
+        while arrivals.load(ordering: .acquiring) < 2 {  // ends: with the other thread. A pause would be longer than what they are to do together.
+            looks += 1
+            if looks % 10_000 == 0 { breathe() }
+        }
+    }
+}
 
 @Suite(.tags(.threads)) struct InheritedSocketTests {
     private static func environment(_ count: Int, names: String? = nil) -> [String: String] {
@@ -95,6 +111,28 @@ import Darwin
             #expect(accepted.value == 2)
             for client in clients { closeDescriptor(client) }
             source.invalidate()
+        }
+    }
+
+    @Test func `of two threads that accept from a blocking listener at the same moment, neither waits for another connection`() throws {
+        let folder = SocketFolder()
+        let listener = try ListeningSocket(adopting: listeningSocket(.unix(path: folder.file())))
+        for round in 0..<1_000 / roundsDivisor {
+            let client = connectedClient(to: .unix(path: folder.file()))
+            let (start, accepted) = (Meeting(), Box(0))
+            let threads = (0..<2).map { _ in
+                plainThread {
+                    start.arrive()
+                    if case .connection(let descriptor, _) = listener.accept() {
+                        closeDescriptor(descriptor)
+                        accepted.increment()
+                    }
+                }
+            }
+            // One that waits in accept(2) does not end: nobody else connects.
+            for thread in threads { try thread.join(within: .seconds(60)) }
+            #expect(accepted.value == 1, "round \(round)")
+            closeDescriptor(client)
         }
     }
 
