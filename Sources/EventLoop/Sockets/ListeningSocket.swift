@@ -24,13 +24,15 @@ final class ListeningSocket: Sendable {
     let isAdopted: Bool
     /// Accepting waits, because the open file belongs to others too, and must stay as it is.
     private let isBlocking: Bool
+    /// Whether accept(2) says that nobody waits, and not EINVAL, after another holder has shut the socket down, which then stays readable.
+    private let hidesShutdown: Bool
     /// Held by a thread that accepts from a blocking socket, from its look at the queue on.
     private let turn: LoopLock<Void>
 
     init(_ address: RunLoop.SocketAddress, backlog: Int32, reusePort: Bool, ipv6Only: Bool) throws(RunLoop.SourceError) {
         let path = BoundFile.absolutePath(of: address)
         var native = try address.nativeFromRoot()
-        (isAdopted, isBlocking) = (false, false)
+        (isAdopted, isBlocking, hidesShutdown) = (false, false, false)
         let descriptor = try address.makeSocket(native)
         if let operation = cplatform_listen(descriptor, &native, backlog, reusePort, ipv6Only) {
             let code = errno
@@ -57,6 +59,7 @@ final class ListeningSocket: Sendable {
         let code = cplatform_set_close_on_exec(descriptor)
         if code != 0 { throw .system(operation: "adopting descriptor \(descriptor)", errno: code) }
         (isAdopted, isBlocking) = (true, cplatform_is_blocking(descriptor))
+        if case .unix = address { hidesShutdown = !isBlocking } else { hidesShutdown = false }
         (localAddress, self.identity) = (address, identity)
         file = nil  // that of a Unix path belongs to the process that created it
         handle = Atomic(descriptor)
@@ -70,13 +73,18 @@ final class ListeningSocket: Sendable {
     /// Accepts the next connection, if one waits. Skips connections that failed while they waited.
     func accept() -> AcceptResult {
         var peer = cplatform_address()
+        var isShutDown = false
         // Bounded, so that a flood of failed connections does not block the loop. The rest waits for the next pass.
         for _ in 0..<16 {
             let (descriptor, code) = isBlocking ? acceptIfOneWaits(&peer) : acceptNow(&peer)
             if descriptor >= 0 { return .connection(descriptor, RunLoop.SocketAddress(peer) ?? .unix(path: "")) }
             switch Int(cplatform_accept_failure(code)) {
             case CPLATFORM_ACCEPT_LOST: continue
-            case CPLATFORM_ACCEPT_NOTHING: return .nothing
+            case CPLATFORM_ACCEPT_NOTHING:
+                if isShutDown { return .broken(errno: EINVAL) }
+                isShutDown = hidesShutdown && Readiness.now(of: self.descriptor, wanted: .closed).contains(.closed)
+                if !isShutDown { return .nothing }
+                // Once more, for a client that has connected since accept(2) and before the shutdown.
             case CPLATFORM_ACCEPT_EXHAUSTED: return .exhausted
             default: return .broken(errno: code)
             }

@@ -2,6 +2,7 @@
 // - Inherited descriptors have their names, kinds and addresses, and are close-on-exec.
 // - A source adopts a listener: it serves it as its own, but leaves the file of a Unix path alone. It refuses every other descriptor.
 // - If the listener is blocking, no thread waits for a connection that another one has accepted.
+// - If another holder shuts the listener down, the source fails.
 
 import EventLoopTestSupport
 import Synchronization
@@ -134,6 +135,31 @@ private final class Meeting: Sendable {
             #expect(accepted.value == 1, "round \(round)")
             closeDescriptor(client)
         }
+    }
+
+    @Test(arguments: AddressKind.present, [true, false])
+    func `an adopted listener fails if another holder of the socket shuts it down`(kind: AddressKind, isBlocking: Bool) throws {
+        let folder = SocketFolder()
+        let descriptor = listeningSocket(kind.address(in: folder))
+        if !isBlocking { precondition(fcntl(descriptor, F_SETFL, O_NONBLOCK) == 0, "fcntl: errno \(errno)") }
+        let copy = fcntl(descriptor, F_DUPFD_CLOEXEC, 0)
+        try onFreshThread { loop in
+            let accepted = Box(0)
+            let source = try RunLoop.SocketSource(adoptingListener: descriptor) { _, connection, _ in
+                closeDescriptor(connection)
+                accepted.increment()
+            }
+            loop.add(source)
+            let address = try #require(source.localAddress)
+            let client = connectedClient(to: address)
+            shutdown(copy, Int32(SHUT_RD))
+            #expect(loop.run(for: .seconds(60)) == .finished)
+            #expect(source.failure == .system(operation: "accept on \(address)", errno: EINVAL))
+            // A Unix socket keeps its queue; one of TCP resets those who wait.
+            if case .unix = address { #expect(accepted.value == 1) }
+            closeDescriptor(client)
+        }
+        closeDescriptor(copy)
     }
 
     @Test func `a source refuses what is no listener, which remains the caller's`() throws {
