@@ -23,7 +23,7 @@ extension RunLoop {
             case refusedClosure
             /// `CFRunLoopStop` was called for a loop that did not run, while Core Foundation's of the thread did. Debug builds of EventLoopCF only.
             case otherLoopRuns
-            /// A loop ended while a `StreamServer` listened on it.
+            /// A loop ended while a `StreamServer` listened on it, or a listener of the server failed.
             case endedUnderServer
             /// The handler of an `HTTPServer` threw, or answered with something that cannot be sent. Reported each time.
             case failedRequest

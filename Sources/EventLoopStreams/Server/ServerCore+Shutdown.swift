@@ -110,9 +110,25 @@ extension ServerCore {
         finishIfDone()
     }
 
-    func listenerClosed() {
-        state.withLock { $0.listeners -= 1 }
+    /// A listener has closed its socket, because this server has ended it, or because it has failed. Nil if that was its last release.
+    func listenerClosed(_ listener: (any ServerListener)?) { /* DOES CALLOUT */
+        let failure = listener?.failure
+        let isServing = state.withLock { state in
+            state.listeners -= 1
+            if let listener {
+                for index in state.members.indices { state.members[index].listeners.removeAll { $0 === listener } }
+            }
+            return state.phase == .serving
+        }
+        if let failure, isServing { warnOfFailure(failure) }
         finishIfDone()
+    }
+
+    private func warnOfFailure(_ failure: RunLoop.SourceError) { /* DOES CALLOUT */
+        Warnings.report(
+            .endedUnderServer, label: settings.label, site: CreationSite(settings.file, settings.line),
+            "a listener of a StreamServer has failed: \(failure); when isAccepting is false, nobody can connect: shut the server down, and "
+                + "start another one")
     }
 
     /// A loop has ended, or `finishIfDone` has invalidated its presence.
@@ -208,7 +224,9 @@ extension ServerCore {
 
     // MARK: Waiting
 
-    var isAccepting: Bool { state.withLock { $0.phase == .serving && $0.members.contains { $0.presence != nil } } }
+    var isAccepting: Bool {
+        state.withLock { $0.phase == .serving && $0.listeners > 0 && $0.members.contains { $0.presence != nil } }
+    }
 
     /// Where a task waits for the end.
     func makeWait() -> TaskWait<ByteStream.End> {

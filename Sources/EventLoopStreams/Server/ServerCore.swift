@@ -129,7 +129,7 @@ final class ServerCore: Sendable {
             (state.members, state.listeners) = (members, listeners.count)
             state.takesTurns = listeners.count < loops.count
         }
-        for listener in listeners { listener.onClosed { [self] in listenerClosed() } }
+        for listener in listeners { listener.onClosed { [self, weak listener] in listenerClosed(listener) } }
         for member in members {
             guard let presence = member.presence, member.loop.add(presence, forMode: settings.mode) else {
                 // Nobody serves what waits in the queues, which may be those of a socket that others have, too.

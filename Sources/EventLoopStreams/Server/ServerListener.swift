@@ -23,6 +23,8 @@ package protocol ServerListener: AnyObject, Sendable {
     var isAccepting: Bool { get set }
     /// Whether others may have it, too, and accept what this server leaves in the queue.
     var isAdopted: Bool { get }
+    /// Why it has ended by itself; nil if it has not.
+    var failure: RunLoop.SourceError? { get }
     func join(_ loop: RunLoop, _ mode: RunLoop.Mode)
     /// Refuses new connections; those in the queue stay. If it is adopted, only accepts no more by itself.
     func refuseConnections() /* DOES CALLOUT */
@@ -35,6 +37,7 @@ package protocol ServerListener: AnyObject, Sendable {
 
 extension ServerListener {
     package var isAdopted: Bool { false }
+    package var failure: RunLoop.SourceError? { nil }
 }
 
 extension RunLoop.SocketSource: ServerListener {

@@ -166,14 +166,15 @@ public final class StreamServer: Sendable {
         _ = await wait.outcome(until: nil, isolation: isolation) { [core] in core.cancelConnections() }
     }
 
-    /// False after `shutdown` has begun, and when every loop of the server has ended. Thread-safe.
+    /// False after `shutdown` has begun, when every loop of the server has ended, and when its last listener has failed, after which the
+    /// server serves its connections until `shutdown`. Thread-safe.
     public var isAccepting: Bool { core.isAccepting }
 
     /// Returns when the server has ended, with every `serve` returned and every descriptor closed: `.closed` after `shutdown`, `.loopEnded` when
     /// its loops have ended under it. Then its tasks are cancelled. Any task may call this, except those that `serve` runs in.
     ///
     /// If the calling task is cancelled, it returns at once, with `.loopEnded` if the loops have ended, and `.closed` otherwise: `isAccepting` says
-    /// whether the server goes on. In debug builds, a loop that ends under a server prints a warning.
+    /// whether the server goes on. In debug builds, a loop that ends under a server prints a warning, and so does a listener that fails.
     public func waitForEnd(isolation: isolated (any Actor)? = #isolation) async -> ByteStream.End {
         let wait = core.makeWait()
         return await wait.outcome(until: nil, isolation: isolation) { [core] in core.withdraw(wait) }

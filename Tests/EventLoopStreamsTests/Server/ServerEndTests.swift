@@ -2,7 +2,7 @@
 // - Of the clients that have connected before a shutdown, none is reset. Their tasks have no task-locals of its caller.
 // - Adopted listeners are served, and closed by the server also when it cannot be made; then their queue is left alone. So is the file of a Unix
 //   socket in any case.
-// - `waitForEnd` says how the server has ended, and `isAccepting` whether it goes on.
+// - `waitForEnd` says how the server has ended, and `isAccepting` whether it goes on. A listener that fails is reported.
 // - A stale Unix socket file is replaced, and nothing else is. The file is removed at the end, wherever the program's directory is.
 
 import EventLoop
@@ -150,6 +150,41 @@ private func rawListener() -> (descriptor: Int32, address: SocketAddress) {
             #expect(try await client.readAll() == "hi")
             client.close()
             await second.shutdown(grace: .zero)
+        }
+    }
+
+    @Test func `a server whose last listener fails accepts nobody and says so, and serves the connections that it has`() async {
+        // A process of its own, because it has the handler of warnings.
+        await #expect(processExitsWith: .success) {
+            let warnings = Box<[RunLoop.Warning]>([])
+            RunLoop.setWarningHandler { warning in warnings.change { $0.append(warning) } }
+            let directory = makeTemporaryDirectory(in: "/tmp")
+            let local = socketFile(directory + "/socket")
+            precondition(listen(local, 16) == 0 && fcntl(local, F_SETFL, O_NONBLOCK) == 0, "errno \(errno)")
+            let (remote, address) = rawListener()
+            // Those of another process.
+            let copies = [local, remote].map { fcntl($0, F_DUPFD_CLOEXEC, 0) }
+            try await withLoops(1) { loops in
+                let server = try StreamServer(adopting: [local, remote], on: loops, label: "failing", serve: echoLines)
+                let client = try await ByteStream.connect(to: address, on: loops[0])
+                #expect(try await client.ask("1") == "1")
+                shutdown(copies[0], Int32(SHUT_RDWR))
+                try await suspendUntil("the first listener fails", within: .seconds(60)) {
+                    server.core.state.withLock { $0.listeners } == 1
+                }
+                #expect(server.isAccepting)
+                shutdown(copies[1], Int32(SHUT_RDWR))
+                try await suspendUntil("the last listener fails", within: .seconds(60)) { !server.isAccepting }
+                #expect(try await client.ask("2") == "2" && server.connections == 1)
+                client.close()
+                await server.shutdown()
+                #expect(await server.waitForEnd() == .closed)
+            }
+            removeFlatDirectory(directory)
+            for copy in copies { close(copy) }
+            let said = warnings.value.filter { $0.kind == .endedUnderServer }
+            #expect(said.count == 1 && said.first?.label == "failing")
+            #expect(said.first?.message.contains("\(directory)/socket: Invalid argument (EINVAL)") == true)
         }
     }
 
