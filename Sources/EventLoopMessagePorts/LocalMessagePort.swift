@@ -36,6 +36,9 @@ extension RunLoop {
 
         /// Creates a port and takes the name at once, before the port is added to a loop. Descriptors that come with a message are closed.
         ///
+        /// Blocks the thread while another process or thread holds the lock of the ports' directory, usually for microseconds, and for 5 s at most.
+        /// In async code, make the port in a closure of `performAsync`, on the loop of a thread that may wait.
+        ///
         /// - Parameters:
         ///   - name: at most 128 bytes of UTF-8, without NUL; unique among all processes of the user.
         ///   - maximumMessageSize: the limit for requests and replies, in bytes; both ends should have the same.
@@ -55,7 +58,8 @@ extension RunLoop {
                 descriptorHandler: { port, id, data, _ in handler(port, id, data) })
         }
 
-        /// The same with a handler that gets the descriptors that came with the message. Those that it does not take are closed.
+        /// The same with a handler that gets the descriptors that came with the message. Those that it does not take are closed. Blocks as the
+        /// other initializer.
         public init(
             name: String, maximumMessageSize: Int = defaultMaximumMessageSize,
             label: String? = nil, file: StaticString = #fileID, line: UInt = #line,

@@ -20,6 +20,9 @@ extension RunLoop {
 
         /// Connects to the port that has the name. The port need not be in a loop yet: messages wait for it.
         ///
+        /// Blocks the thread while the server's queue of new connections is full, for `timeout` at most. In async code pass `.zero`, which tries
+        /// once, or connect in a closure of `performAsync`, on the loop of a thread that may wait.
+        ///
         /// - Parameters:
         ///   - name: that of the port at the other end.
         ///   - timeout: how long to wait, in real time, while the server's queue of new connections is full.
