@@ -1,5 +1,6 @@
 // Calls that leave a simulation: they block, use real sockets, or start threads and processes. They are the executable's own definitions, so that
 // the libraries of the process call them, too. On threads of no simulation they do what the originals do.
+// And hops to loops of other threads.
 
 #define _GNU_SOURCE
 #include "scheduler.h"
@@ -167,4 +168,23 @@ NOTED(void *, dispatch_source_create, (void *type, uintptr_t handle, unsigned lo
 BLOCKING(intptr_t, dispatch_semaphore_wait, (void *semaphore, uint64_t timeout), (semaphore, timeout), true, timeout = 0)
 BLOCKING(intptr_t, dispatch_group_wait, (void *group, uint64_t timeout), (group, timeout), true, timeout = 0)
 BLOCKING(intptr_t, dispatch_block_wait, (void *block, uint64_t timeout), (block, timeout), true, timeout = 0)
+
+// MARK: Hops
+
+bool csim_leaves(csim_run *run, csim_task_state task, csim_executor to) {
+    if (csim_is_crashed(run, task.process)) return false;
+    // What the report does is no escape.
+    csim_of_thread = NULL;
+    bool has_left = run->callbacks.leaves(run->callbacks.context, &task, to);
+    csim_of_thread = run;
+    return has_left;
+}
+
+bool csim_may_hop(csim_run *run, csim_executor to) {
+    struct csim_task *record = csim_find_task(run, csim_running_task());
+    if (!record) return true;
+    record->has_left = csim_leaves(run, csim_identity_of(record), to);
+    if (record->has_left) csim_hand_over(run, record);
+    return !record->has_left || run->allows_escapes;
+}
 #endif

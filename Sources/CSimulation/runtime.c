@@ -31,6 +31,7 @@ typedef bool (SWIFTCC *is_main_original)(void *, void *);
 extern bool (SWIFTCC *swift_task_isMainExecutor_hook)(void *, void *, is_main_original);
 SWIFTCC void swift_job_run(void *job, void *identity, void *implementation);
 SWIFTCC csim_executor swift_task_getCurrentExecutor(void);
+SWIFTCC csim_executor swift_task_getPreferredTaskExecutor(void);
 SWIFTCC void *swift_task_getCurrent(void);
 extern uint32_t _swift_concurrency_debug_internal_layout_version __attribute__((weak));
 void *swift_retain(void *);
@@ -95,11 +96,22 @@ static _Thread_local struct {
     csim_executor to;
 } pending, landing;
 
+/// Not the simulation's, nor a default actor: that has no implementation.
+static bool is_of_program(csim_run *run, csim_executor executor) {
+    return executor.implementation && executor.identity != run->loop && executor.identity != run->main.identity;
+}
+
+static bool prefers_executor(void *task);
+static SWIFTASYNC void never_resume(CONTEXT void *context, resume_function unused, void *unused_too, void *nor_this);
+
 // `musttail` needs equal signatures, so this has parameters that it does not use; all are in registers.
 static SWIFTASYNC void land(CONTEXT void *context, resume_function unused, void *unused_too, void *nor_this) {
     switch_function function = (switch_function)landing.function;
     csim_executor to = landing.to;
     if (!to.identity) { __attribute__((musttail)) return function(context, NULL, NULL, NULL); }
+    if (is_of_program(csim_of_thread, to) && !csim_may_hop(csim_of_thread, to)) {
+        __attribute__((musttail)) return never_resume(context, unused, unused_too, nor_this);
+    }
     __attribute__((musttail)) return original_switch(context, (resume_function)landing.function, to.identity, to.implementation);
 }
 
@@ -116,6 +128,13 @@ EXPORT SWIFTASYNC void swift_task_switch(CONTEXT void *context, resume_function 
             pending.to.implementation = implementation;
             __attribute__((musttail)) return original_switch(
                 context, (resume_function)land, run->hop.identity, run->hop.implementation);
+        }
+        // No hop between actors, but `withTaskExecutorPreference` takes effect here.
+        if (record && !implementation && prefers_executor(task)) {
+            csim_executor preferred = swift_task_getPreferredTaskExecutor();
+            if (is_of_program(run, preferred) && !csim_may_hop(run, preferred)) {
+                __attribute__((musttail)) return never_resume(context, function, identity, implementation);
+            }
         }
     }
     __attribute__((musttail)) return original_switch(context, function, identity, implementation);
@@ -141,19 +160,47 @@ void csim_run_entry(csim_run *run, const struct csim_entry *entry) {
 struct task_option {
     size_t flags;
     struct task_option *parent;
-    void *value;
+    union {
+        const char *name;
+        csim_executor executor;
+    };
 };
 typedef struct {
     void *task, *context;
 } task_and_context;
-enum { task_name_option = 7 };
+enum { serial_executor_option = 0, task_executor_option = 5, owned_task_executor_option = 6, task_name_option = 7 };
+enum { enqueue_flag = 0x1000 };
+
+static struct task_option *find_option(struct task_option *options, size_t kind) {
+    if (!csim_knows_layout()) return NULL;
+    while (options && (options->flags & 0xff) != kind) options = options->parent;
+    return options;
+}
+
+/// Whether a new task starts at a loop of another thread. Called before it is made: after that, that thread may run it.
+static bool starts_outside(csim_run *run, size_t flags, struct task_option *options, void *caller) {
+    struct task_option *start = find_option(options, serial_executor_option);
+    // The runtime has the pool's jobs and those of default actors run where the task prefers to.
+    if (!start || !start->executor.implementation) start = find_option(options, task_executor_option);
+    if (!start) start = find_option(options, owned_task_executor_option);
+    if (!start || !(flags & enqueue_flag) || !is_of_program(run, start->executor)) return false;
+    struct task_option *name = find_option(options, task_name_option);
+    csim_task_state task = {
+        .number = run->next_number + 1, .process = csim_current_process(run), .name = name ? name->name : NULL, .created_in = caller};
+    return csim_leaves(run, task, start->executor);
+}
 
 EXPORT SWIFTCC task_and_context swift_task_create(size_t flags, struct task_option *options, void *type, void *function, void *closure) {
     task_and_context (SWIFTCC *original)(size_t, struct task_option *, void *, void *, void *) =
         (task_and_context (SWIFTCC *)(size_t, struct task_option *, void *, void *, void *))NEXT("swift_task_create");
     csim_run *run = csim_of_thread;
+    bool has_left = run && !run->is_over && starts_outside(run, flags, options, __builtin_return_address(0));
     if (run) run->is_making = true;
-    task_and_context created = original(flags, options, type, function, closure);
+    // One that must not leave is enqueued nowhere.
+    bool stays = has_left && !run->allows_escapes;
+    task_and_context created = original(stays ? flags & ~(size_t)enqueue_flag : flags, options, type, function, closure);
+    // The reference that the runtime makes with the job: no task is freed that has not ended.
+    if (stays) csim_retain(created.task);
     if (run) run->is_making = false;
     if (!run || run->is_over) return created;
     struct csim_task *record = csim_note_task(run, created.task);
@@ -162,10 +209,10 @@ EXPORT SWIFTCC task_and_context swift_task_create(size_t flags, struct task_opti
         csim_hand_over(run, record);
         run->made_elsewhere = true;
     }
+    record->has_left = has_left;
     record->created_in = __builtin_return_address(0);
-    if (csim_knows_layout())
-        for (struct task_option *option = options; option; option = option->parent)
-            if ((option->flags & 0xff) == task_name_option && option->value && !record->name) record->name = strdup(option->value);
+    struct task_option *name = find_option(options, task_name_option);
+    if (name && name->name && !record->name) record->name = strdup(name->name);
     if (run->traces) csim_trace(run, CSIM_CREATES, 0, csim_current_task(run), record->number, record->created_in, (csim_executor){0});
     return created;
 }
@@ -204,6 +251,12 @@ static bool is_outside(csim_run *run, void *job) {
 }
 // ActiveTaskStatus.
 static uint32_t task_status(void *task) { return ((uint32_t *)task)[0x60 / 4]; }
+
+/// The running task has a preference: the one that it was made with, or one of `withTaskExecutorPreference`. No other thread changes the two bits.
+static bool prefers_executor(void *task) {
+    enum { made_with_preference_flag = 1 << 29, preference_flag = 0x8000 };
+    return csim_knows_layout() && ((job_flags(task) & made_with_preference_flag) || (task_status(task) & preference_flag));
+}
 
 void csim_identify(struct csim_task *record) {
     record->metadata = *(void **)record->task;
@@ -255,8 +308,8 @@ static void read_frames(void *task, void **frames, int count) {
 
 /// The runtime keeps a record of what a suspended task waits for, for debuggers.
 static void read_wait(csim_run *run, struct csim_task *record, csim_task_state *state) {
-    if (record->is_ready) {
-        state->waits_for = 4;
+    if (record->is_ready || record->has_left) {
+        state->waits_for = record->is_ready ? 4 : 5;
         return;
     }
     if (!csim_knows_layout()) return;
@@ -269,15 +322,16 @@ static void read_wait(csim_run *run, struct csim_task *record, csim_task_state *
     state->other = other ? other->number : 0;
 }
 
+csim_task_state csim_identity_of(const struct csim_task *record) {
+    return (csim_task_state){.number = record->number, .process = record->process, .name = record->name, .created_in = record->created_in};
+}
+
 static void describe(csim_run *run, struct csim_task *record, csim_task_state *state) {
-    memset(state, 0, sizeof *state);
-    state->number = record->number;
-    state->process = record->process;
-    state->name = record->name;
-    state->created_in = record->created_in;
+    *state = csim_identity_of(record);
     read_wait(run, record, state);
-    // What the running task's object says of its frames is of its last suspension. Their memory may hold something else by now.
-    if (record->task != csim_running_task()) read_frames(record->task, state->frames, 16);
+    // What a running task's object says of its frames is of its last suspension. Their memory may hold something else by now. One that has left may
+    // be running, too.
+    if (record->task != csim_running_task() && !record->has_left) read_frames(record->task, state->frames, 16);
 }
 
 size_t csim_tasks(csim_run *run, csim_task_state *states, size_t capacity) {

@@ -117,7 +117,10 @@ void csim_set_recording(csim_run *run, bool records, bool traces) {
     run->traces = traces;
 }
 void csim_set_checked(csim_run *run, bool is_checked) { run->is_checked = is_checked; }
-void csim_set_has_loop(csim_run *run) { run->has_loop = true; }
+void csim_set_has_loop(csim_run *run, void *identity) {
+    run->has_loop = true;
+    run->loop = identity;
+}
 void csim_set_executors(csim_run *run, csim_executor hop, csim_executor main, csim_executor nowhere) {
     run->hop = hop;
     run->main = main;
@@ -412,6 +415,7 @@ void csim_trace(csim_run *run, int what, int kind, uint32_t task, uint32_t other
 static void enqueue(csim_run *run, struct csim_entry entry) {
     if (entry.task) {
         entry.task->is_ready = true;
+        entry.task->has_left = false;
         entry.priority = entry.task->priority;
     } else if (run->strategy == CSIM_PRIORITIES) {
         entry.priority = draw(&run->schedule_chance) >> 1 | 1ull << 62;
@@ -529,6 +533,7 @@ static void take_inbox(csim_run *run) {
         if (!arrival.job) return;
         csim_enqueue_job(run, arrival.job, arrival.kind);
         struct csim_task *task = csim_find_task(run, arrival.task);
+        if (task) task->has_left = false;
         void *frames[1] = {task ? task->created_in : NULL};
         run->callbacks.escape(run->callbacks.context, "a resumption by another thread", frames, frames[0] ? 1 : 0, false);
     }

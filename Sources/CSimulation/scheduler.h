@@ -20,6 +20,8 @@ struct csim_task {
     bool is_ready, is_borrowed;
     // It was handed to an actor or a loop, so it may end in a step that is not its own.
     bool ends_elsewhere;
+    // It goes on at a loop of another thread, which may be running it if the run allows escapes.
+    bool has_left;
 };
 
 struct csim_entry {
@@ -63,6 +65,8 @@ struct csim_run {
     // No task runs any more, nor one that is made from now on, by a `deinit` for example. And whether one is being made.
     bool is_over, is_making;
     csim_executor hop, main;
+    // The identity of the world's loop, as an executor.
+    void *loop;
     // In order of arrival. The main actor's queue is first in, first out.
     struct csim_queue ready, main_queue;
     struct csim_timer *timers;
@@ -107,6 +111,13 @@ void csim_hand_over(csim_run *run, struct csim_task *record);
 struct csim_task **csim_tasks_by_number(csim_run *run, size_t *count);
 void csim_trace(csim_run *run, int what, int kind, uint32_t task, uint32_t other, void *function, csim_executor to);
 bool csim_is_crashed(csim_run *run, uint32_t process);
+
+/// What identifies a task, and nothing of its state.
+csim_task_state csim_identity_of(const struct csim_task *record);
+/// Whether a task goes on at a loop of another thread. The executor is one of the program.
+bool csim_leaves(csim_run *run, csim_task_state task, csim_executor to);
+/// Whether the running task may go on at an executor of the program. Asked before it is enqueued there: after that, another thread may run it.
+bool csim_may_hop(csim_run *run, csim_executor to);
 
 /// With bytes of the program's chance.
 void csim_fill(csim_run *run, void *buffer, size_t count);

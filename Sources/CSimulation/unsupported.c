@@ -14,7 +14,7 @@ void csim_run_free(csim_run *run) { abort(); }
 void csim_follow(csim_run *run, const csim_choice *choices, size_t count, bool strict) { abort(); }
 void csim_set_recording(csim_run *run, bool records, bool traces) { abort(); }
 void csim_set_checked(csim_run *run, bool is_checked) { abort(); }
-void csim_set_has_loop(csim_run *run) { abort(); }
+void csim_set_has_loop(csim_run *run, void *identity) { abort(); }
 void csim_set_executors(csim_run *run, csim_executor hop, csim_executor main, csim_executor nowhere) { abort(); }
 void csim_enter(csim_run *run) { abort(); }
 int csim_advance(csim_run *run) { abort(); }

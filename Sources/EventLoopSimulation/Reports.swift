@@ -50,6 +50,7 @@ extension SimulatedRun {
         case 1: task.other == 0 ? "the value of another task" : "the value of \(name(of: task.other))"
         case 2: "a continuation that nobody has resumed"
         case 3: "the tasks of its task group"
+        case 5: "a run loop of another thread"
         default: "something that the runtime does not name"
         }
     }

@@ -8,6 +8,9 @@ extension SimulatedRun {
         /// What distinguishes two failures of one kind: the place of a claim or of an issue, the name of a call, what an error is.
         var identity = ""
 
+        /// The identity of an escape to another thread, and of the way back, which the scheduler calls so.
+        static let anotherThread = "a resumption by another thread"
+
         /// Whether two runs have failed in the same way. Messages may differ: they have the values and the tasks of one run.
         func isSame(as other: Problem) -> Bool { kind == other.kind && identity == other.identity }
     }

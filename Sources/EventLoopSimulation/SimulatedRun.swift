@@ -314,7 +314,7 @@ final class SimulatedRun: @unchecked Sendable {
         // The simulation's: the thread has entered it again.
         clock.wallTime = .now
         (simulatedLoop, self.clock) = (loop, clock)
-        csim_set_has_loop(raw)
+        csim_set_has_loop(raw, Unmanaged.passUnretained(loop).toOpaque())
         return loop
     }
 
@@ -371,6 +371,7 @@ final class SimulatedRun: @unchecked Sendable {
             let callers = UnsafeBufferPointer(start: callers, count: Int(count)).compactMap { $0 }
             simulatedRun(context).escaped(String(cString: call!), callers, blocks: blocks)
         }
+        callbacks.leaves = { simulatedRun($0).leaves($1!.pointee, to: $2) }
         callbacks.trace = { context, event in simulatedRun(context).trace?.note(event!.pointee) }
         return callbacks
     }

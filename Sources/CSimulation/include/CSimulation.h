@@ -59,6 +59,17 @@ typedef struct csim_trace_event {
     csim_executor executor;
 } csim_trace_event;
 
+typedef struct csim_task_state {
+    uint32_t number, process;
+    const char *name;
+    void *created_in;
+    /// 0 nothing known, 1 another task's value, 2 a continuation, 3 a task group, 4 it is ready, 5 a loop of another thread.
+    int waits_for;
+    uint32_t other;
+    /// The functions that it returns through, innermost first; null after the last.
+    void *frames[16];
+} csim_task_state;
+
 /// What a run asks of its owner. All are called on the run's thread.
 typedef struct csim_callbacks {
     void *context;
@@ -71,6 +82,9 @@ typedef struct csim_callbacks {
     void (*time_moved)(void *context, uint64_t now);
     /// A call that leaves the simulation. Does not return if the thread must not go on.
     void (*escape)(void *context, const char *call, void *const *callers, int count, bool blocks);
+    /// Whether an executor of the program, at which the task goes on, is a loop of another thread. If the run does not allow that escape, the task
+    /// never runs on. Of the task, only what identifies it is set.
+    bool (*leaves)(void *context, const csim_task_state *task, csim_executor to);
     void (*trace)(void *context, const csim_trace_event *event);
 } csim_callbacks;
 
@@ -85,7 +99,8 @@ void csim_run_free(csim_run *run);
 void csim_follow(csim_run *run, const csim_choice *choices, size_t count, bool strict);
 void csim_set_recording(csim_run *run, bool records, bool traces);
 void csim_set_checked(csim_run *run, bool is_checked);
-void csim_set_has_loop(csim_run *run);
+/// `identity`: of the loop, as an executor.
+void csim_set_has_loop(csim_run *run, void *identity);
 /// The executor of hops, that of the main actor, and one that drops what it gets. They are the process's, so all runs have the same.
 void csim_set_executors(csim_run *run, csim_executor hop, csim_executor main, csim_executor nowhere);
 
@@ -136,17 +151,6 @@ size_t csim_live_tasks(csim_run *run, uint32_t process);
 
 /// Number of the running task; 0 if none.
 uint32_t csim_current_task(csim_run *run);
-
-typedef struct csim_task_state {
-    uint32_t number, process;
-    const char *name;
-    void *created_in;
-    /// 0 nothing known, 1 another task's value, 2 a continuation, 3 a task group, 4 it is ready.
-    int waits_for;
-    uint32_t other;
-    /// The functions that it returns through, innermost first; null after the last.
-    void *frames[16];
-} csim_task_state;
 
 /// The state of the tasks that have not ended, in order of their numbers. Returns how many there are.
 size_t csim_tasks(csim_run *run, csim_task_state *states, size_t capacity);
