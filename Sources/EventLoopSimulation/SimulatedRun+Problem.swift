@@ -10,6 +10,8 @@ extension SimulatedRun {
 
         /// The identity of an escape to another thread, and of the way back, which the scheduler calls so.
         static let anotherThread = "a resumption by another thread"
+        /// The seed does not decide at which step another thread resumes a task.
+        var isOfAnotherThread: Bool { kind == .escape && identity == Self.anotherThread }
 
         /// Whether two runs have failed in the same way. Messages may differ: they have the values and the tasks of one run.
         func isSame(as other: Problem) -> Bool { kind == other.kind && identity == other.identity }

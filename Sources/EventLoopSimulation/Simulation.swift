@@ -162,12 +162,14 @@ struct Simulation: Sendable {
         if again.wasCancelled { return CancellationError() }
         let strategyText = Schedule(file: file, line: line, seed: settings.seed, order: .strategy(settings.strategy)).text
         let trace = again.trace?.lines ?? []
-        if again.digest != run.digest || again.problem?.isSame(as: problem) != true {
+        let didTheSame = again.digest == run.digest
+        if again.problem?.isSame(as: problem) != true || (!didTheSame && !problem.isOfAnotherThread) {
             return failure(
                 SimulatedRun.Problem(kind: .notDeterministic, message: await difference(problem, run, again)), seed: settings.seed,
                 schedule: strategyText, trace: trace)
         }
-        if !mayShorten(problem, again) {
+        // Where another thread decides, each try would be a different run.
+        if !didTheSame || !mayShorten(problem, again) {
             return failure(problem, seed: settings.seed, schedule: strategyText, trace: trace)
         }
         let shortest = await Shortening(problem: problem, perform: { await perform($0, silences: true) }).shorten(again)

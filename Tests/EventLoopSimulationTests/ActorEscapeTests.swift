@@ -207,5 +207,27 @@ struct ActorEscapeTests {
             try #require(answer == 7 && isOnLoop)
         }
     }
+
+    // The same seed did different things, but it is not the program that differs.
+    @Test func `another thread may resume a task at another step when the run is repeated`() async throws {
+        let thread = try RunLoopThread(name: "outside")
+        defer { thread.stop() }
+        let loop = thread.runLoop
+        let runs = Tally()
+        let failure = try await #require(throws: SimulationFailure.self) {
+            try await simulate(seeds: 1...1) { _ in
+                runs.add()
+                let lobby = Lobby()
+                let waiter = Task { await lobby.wait() }
+                let continuation = await continuation(of: lobby)
+                // For a thread that takes longer each time.
+                for _ in 0..<runs.count { await Task.yield() }
+                resume(continuation, on: loop)
+                _ = await waiter.value
+            }
+        }
+        #expect(failure.kind == .escape, "\(failure)")
+        #expect(runs.count == 2)
+    }
 }
 #endif
