@@ -322,7 +322,7 @@ const char *cplatform_bind_local(int descriptor, const struct cplatform_address 
     return bind(descriptor, (const struct sockaddr *)address->bytes, address->length) < 0 ? "bind" : 0;
 }
 
-int cplatform_accept(int listener, struct cplatform_address *peer) {
+static int accept_now(int listener, struct cplatform_address *peer) {
     int descriptor;
     do {
         memset(peer, 0, sizeof(*peer));
@@ -330,7 +330,15 @@ int cplatform_accept(int listener, struct cplatform_address *peer) {
         descriptor = accept_prepared(listener, (struct sockaddr *)peer->bytes, &length);
         peer->length = length;
     } while (descriptor < 0 && errno == EINTR);
-    return descriptor;
+    return descriptor < 0 ? -errno : descriptor;
+}
+
+int cplatform_accept(int listener, struct cplatform_address *peer, bool is_shared) {
+    int result = accept_now(listener, peer);
+    if (result != -EAGAIN || !is_shared || !(cplatform_readiness(listener, CPLATFORM_CLOSED) & CPLATFORM_CLOSED)) return result;
+    // Once more, for a client that has connected since and before the shutdown.
+    result = accept_now(listener, peer);
+    return result == -EAGAIN ? -EINVAL : result;
 }
 
 int cplatform_accept_failure(int code) {

@@ -179,7 +179,8 @@ final class WaitingTests: XCTestCase {
             let isCompleted = try thread.runLoop.performAndWait {
                 let tank = Tank()
                 tank.fill()
-                let isFull = XCTNSPredicateExpectation(predicate: NSPredicate { object, _ in (object as? Tank)?.isFull ?? false }, object: tank)
+                let predicate = NSPredicate { object, _ in (object as? Tank)?.isFull ?? false }
+                let isFull = XCTNSPredicateExpectation(predicate: predicate, object: tank)
                 return XCTWaiter().wait(for: [isFull], timeout: patience, running: .current) == .completed
             }
             XCTAssertTrue(isCompleted)

@@ -348,7 +348,9 @@ int cplatform_peer_address(int descriptor, struct cplatform_address *address);
 int cplatform_make_socket(const struct cplatform_address *address);
 // Binds and listens. Null, or the name of the call that failed, with errno.
 const char *cplatform_listen(int descriptor, const struct cplatform_address *address, int backlog, bool reuse_port, bool ipv6_only);
-int cplatform_accept(int listener, struct cplatform_address *peer);
+// The descriptor, or minus the errno. If the socket `is_shared`, another process may have shut it down. Then it stays readable, and with a Unix
+// socket in non-blocking mode accept(2) of Linux says that nobody waits. Here that is EINVAL.
+int cplatform_accept(int listener, struct cplatform_address *peer, bool is_shared);
 // accept(2), close-on-exec: on Linux in one step, so that a child which another thread starts meanwhile does not inherit the connection.
 // `address` and `size` as there. The connection is in blocking mode on Linux, and in the listener's mode elsewhere.
 int cplatform_accept_native(int listener, void *address, uint32_t *size);

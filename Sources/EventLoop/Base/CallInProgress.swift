@@ -32,8 +32,7 @@ package final class CallInProgress {
         if call.mark.isOurs { rest() }
     }
 
-    /// Calls `body` with each thing that `takeNext` returns, until that is nil. If the thread ends in one of these calls, the others are made as
-    /// after `begin`.
+    /// Calls `body` with each thing that `takeNext` returns, until nil. If the thread ends in such a call, the others are made as after `begin`.
     package static func callForEach<Next>(_ takeNext: @escaping () -> Next?, _ body: @escaping (Next) -> Void) { /* DOES CALLOUT */
         let call = CallInProgress(nil, { callForEach(takeNext, body) }, innermost)
         innermost = call

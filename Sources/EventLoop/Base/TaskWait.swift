@@ -1,5 +1,4 @@
-/// A place where one task waits for an outcome. Any thread may deliver one; the first counts. Lifecycle: the task makes it, and whatever may deliver
-/// an outcome retains it.
+/// A place where one task waits for an outcome. Any thread may deliver one; the first counts. The task makes it, and who may deliver retains it.
 package final class TaskWait<Outcome: Sendable>: Sendable {
     private struct State: Sendable {
         /// The task's, while it waits.

@@ -9,8 +9,7 @@ extension RunLoop.Mode {
     @inline(__always) var nameBits: (UInt64, UInt64) { unsafeBitCast(rawValue, to: (UInt64, UInt64).self) }
 }
 
-/// Every mode that a loop ever had, by index. The default mode is the first. Any thread reads it without a lock; modes are only added, under the
-/// loop's lock.
+/// Every mode that a loop ever had, by index; the default mode first. Any thread reads it without a lock. Modes are only added, under the lock.
 final class ModeTable: @unchecked Sendable {
     // SAFETY: `array` and `countWord` are atomics, and an entry below the count never changes; the rest is guarded by the loop's lock.
     private typealias Entries = UnsafeMutablePointer<Unmanaged<ModeState>>

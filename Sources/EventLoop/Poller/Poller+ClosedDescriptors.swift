@@ -1,7 +1,6 @@
 // Descriptors that were closed while the poller watched them. If a duplicate is open, the *file* stays in the epoll set, and no `epoll_ctl` can
 // remove it. When it becomes ready, the kernel reports a number without an event, and libevent asks again without end, inside one wait. So if the
-// kernel refuses to delete an event, the poller waits on the epoll descriptor itself until a sweep through the set's list finds nothing left behind,
-// or it has made a new base (`rebuild`).
+// kernel refuses to delete an event, the poller waits on the epoll descriptor itself, until a sweep through the set finds nothing left, or `rebuild`.
 
 internal import CPlatform
 internal import EventLoopLibC

@@ -1,8 +1,7 @@
 internal import CPlatform
 import Synchronization
 
-/// A bounded queue, first in, first out, also for those that wait for room. Thread-safe. The receiver swaps the inbox into a batch, where messages
-/// occupy room until their delivery.
+/// A bounded queue; who waits for room does so in order. Thread-safe. The receiver swaps the inbox into a batch, which keeps its room until delivery.
 struct PortQueue: ~Copyable, Sendable {
     enum EnqueueResult: Sendable {
         /// The queue was empty, so the caller must notify the loops.

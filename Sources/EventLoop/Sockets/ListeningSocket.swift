@@ -24,15 +24,13 @@ final class ListeningSocket: Sendable {
     let isAdopted: Bool
     /// Accepting waits, because the open file belongs to others too, and must stay as it is.
     private let isBlocking: Bool
-    /// Whether accept(2) says that nobody waits, and not EINVAL, after another holder has shut the socket down, which then stays readable.
-    private let hidesShutdown: Bool
     /// Held by a thread that accepts from a blocking socket, from its look at the queue on.
-    private let turn: LoopLock<Void>
+    private let turn = LoopLock(())
 
     init(_ address: RunLoop.SocketAddress, backlog: Int32, reusePort: Bool, ipv6Only: Bool) throws(RunLoop.SourceError) {
         let path = BoundFile.absolutePath(of: address)
         var native = try address.nativeFromRoot()
-        (isAdopted, isBlocking, hidesShutdown) = (false, false, false)
+        (isAdopted, isBlocking) = (false, false)
         let descriptor = try address.makeSocket(native)
         if let operation = cplatform_listen(descriptor, &native, backlog, reusePort, ipv6Only) {
             let code = errno
@@ -42,7 +40,6 @@ final class ListeningSocket: Sendable {
         }
         file = BoundFile(path)
         handle = Atomic(descriptor)
-        turn = LoopLock(())
         localAddress = RunLoop.SocketAddress(localOf: descriptor) ?? address
         identity = FileIdentity(of: descriptor)!  // it is open
     }
@@ -59,11 +56,9 @@ final class ListeningSocket: Sendable {
         let code = cplatform_set_close_on_exec(descriptor)
         if code != 0 { throw .system(operation: "adopting descriptor \(descriptor)", errno: code) }
         (isAdopted, isBlocking) = (true, cplatform_is_blocking(descriptor))
-        if case .unix = address { hidesShutdown = !isBlocking } else { hidesShutdown = false }
         (localAddress, self.identity) = (address, identity)
         file = nil  // that of a Unix path belongs to the process that created it
         handle = Atomic(descriptor)
-        turn = LoopLock(())
     }
 
     deinit { end() }
@@ -73,40 +68,26 @@ final class ListeningSocket: Sendable {
     /// Accepts the next connection, if one waits. Skips connections that failed while they waited.
     func accept() -> AcceptResult {
         var peer = cplatform_address()
-        var isShutDown = false
         // Bounded, so that a flood of failed connections does not block the loop. The rest waits for the next pass.
         for _ in 0..<16 {
-            let (descriptor, code) = isBlocking ? acceptIfOneWaits(&peer) : acceptNow(&peer)
-            if descriptor >= 0 { return .connection(descriptor, RunLoop.SocketAddress(peer) ?? .unix(path: "")) }
-            switch Int(cplatform_accept_failure(code)) {
+            let result = isBlocking ? acceptInTurn(&peer) : cplatform_accept(descriptor, &peer, isAdopted)
+            if result >= 0 { return .connection(result, RunLoop.SocketAddress(peer) ?? .unix(path: "")) }
+            switch Int(cplatform_accept_failure(-result)) {
             case CPLATFORM_ACCEPT_LOST: continue
-            case CPLATFORM_ACCEPT_NOTHING:
-                if isShutDown { return .broken(errno: EINVAL) }
-                isShutDown = hidesShutdown && Readiness.now(of: self.descriptor, wanted: .closed).contains(.closed)
-                if !isShutDown { return .nothing }
-                // Once more, for a client that has connected since accept(2) and before the shutdown.
+            case CPLATFORM_ACCEPT_NOTHING: return .nothing
             case CPLATFORM_ACCEPT_EXHAUSTED: return .exhausted
-            default: return .broken(errno: code)
+            default: return .broken(errno: -result)
             }
         }
         return .nothing
     }
 
-    /// The descriptor, or -1 and the errno.
-    @inline(__always) private func acceptNow(_ peer: inout cplatform_address) -> (descriptor: Int32, code: Int32) {
-        let descriptor = cplatform_accept(self.descriptor, &peer)
-        return (descriptor, descriptor < 0 ? errno : 0)
-    }
-
-    /// The same for a blocking socket, on which no call accepts without waiting. Looks and accepts in one step, so that no other thread of this
-    /// object accepts in between. If another process does, this thread waits for the next connection.
-    private func acceptIfOneWaits(_ peer: inout cplatform_address) -> (descriptor: Int32, code: Int32) {
-        // First without the lock: a thread that waits for the next connection holds it, and no other thread is to wait for that.
-        if !cplatform_is_readable(descriptor) { return (-1, EAGAIN) }
-        // A thread that ended in accept(2) would keep the lock.
-        let cancellation = cplatform_hold_cancellation()
+    /// No call accepts from a blocking socket without waiting. If another process accepts between the look and the call, this thread waits.
+    private func acceptInTurn(_ peer: inout cplatform_address) -> Int32 {
+        if !cplatform_is_readable(descriptor) { return -EAGAIN }  // without the lock: no other thread is to wait for one that waits so
+        let cancellation = cplatform_hold_cancellation()  // a thread that ended in accept(2) would keep the lock
         defer { cplatform_resume_cancellation(cancellation) }
-        return turn.withLock { _ in cplatform_is_readable(descriptor) ? acceptNow(&peer) : (descriptor: -1, code: EAGAIN) }
+        return turn.withLock { _ in cplatform_is_readable(descriptor) ? cplatform_accept(descriptor, &peer, false) : -EAGAIN }
     }
 
     /// Whether connections wait that nobody could accept after this object. The kernel says that descriptors have run out even if none waits.

@@ -61,9 +61,8 @@ extension RunLoop {
 
         /// Makes a source of a socket that listens already, for example one that a service manager passed to this process (`Supervisor.sockets`). The
         /// source then owns the descriptor, and makes it close-on-exec. It neither removes the file of a Unix path, which belongs to the process that
-        /// made it, nor changes O_NONBLOCK, which others may share. If several processes, or several sources with copies, accept from a blocking
-        /// socket, a loop may wait when another one is faster: let its maker make it non-blocking (`NonBlocking=true` in a unit of systemd). Otherwise
-        /// as with `listeningOn:`.
+        /// made it, nor changes O_NONBLOCK, which others may share. If several processes accept from a blocking socket, a loop may wait when another
+        /// process is faster: let its maker make it non-blocking (`NonBlocking=true` in a unit of systemd). Otherwise as with `listeningOn:`.
         ///
         /// - Throws: `.badDescriptor` if it is not open, `.system` if it is no listening stream socket of a known family. It stays the caller's then.
         public init(
@@ -121,8 +120,7 @@ extension RunLoop {
         /// Whether the source has adopted its listener: others may have the socket, too, and accept what this source leaves in the queue.
         package var isAdopted: Bool { listener?.isAdopted ?? false }
 
-        /// Ends listening without resetting those who have connected: refuses new connections, if the socket is the source's own. At an adopted one,
-        /// the loops of the source accept no more.
+        /// Ends listening without resetting those who have connected: refuses new ones, or, at an adopted socket, has the loops accept no more.
         package func refuseConnections() { /* DOES CALLOUT */
             guard let listener, rundown.enter() else { return }
             defer { endUse() }

@@ -67,8 +67,7 @@ public final class RunLoopThread: Sendable {
     /// No-op if called before. Thread-safe. (`runLoop.stop()` only ends a run; then the thread runs its loop again.)
     public func stop() { runLoop.requestEnd() }
 
-    /// As `stop()`, but waits for holds no longer than `limit`, in the loop's time; zero or less: for none. Called again while the thread drains, it
-    /// only shortens the wait. Thread-safe.
+    /// As `stop()`, but waits for holds at most `limit` of the loop's time; zero or less: for none. Called again, shortens the wait. Thread-safe.
     public func stop(drainingFor limit: Duration) {
         // By the thread itself, so that several calls leave the shortest limit. Refused if there is nothing to drain any more.
         let shorten: @Sendable () -> Void = { [life] in life.shortenDraining(to: limit) }

@@ -24,7 +24,8 @@ private final class Meeting: Sendable {
     func arrive() {
         arrivals.add(1, ordering: .acquiringAndReleasing)
         var looks = 0
-        while arrivals.load(ordering: .acquiring) < 2 {  // ends: with the other thread. A pause would be longer than what they are to do together.
+        // A pause would be longer than what they are to do together.
+        while arrivals.load(ordering: .acquiring) < 2 {  // ends: with the other thread
             looks += 1
             if looks % 10_000 == 0 { breathe() }
         }

@@ -121,8 +121,8 @@ final class DeafListener: Sendable {
     /// Accepts one connection and closes it.
     func acceptOne() {
         var peer = cplatform_address()
-        let accepted = cplatform_accept(descriptor, &peer)
-        precondition(accepted >= 0, "accept: errno \(errno)")
+        let accepted = cplatform_accept(descriptor, &peer, false)
+        precondition(accepted >= 0, "accept: errno \(-accepted)")
         close(accepted)
     }
 }

@@ -226,10 +226,9 @@ extension RunLoop {
     /// Files a timer under its present date and tolerance. Owning thread only.
     func fileAgain(_ timer: Timer) { forEachFiling(timer) { file(timer, $0, $1) } }
 
-    /// Files a timer that was taken to be fired, and was not called, unless the call that set its date has filed it, or another thread is ending it:
-    /// the loop would not sleep until that has gone on. Owning thread only.
+    /// Files a timer that was taken to be fired, and was not called, unless the call that set its date has filed it. Owning thread only.
     func putBack(_ timer: Timer) {
-        if !timer.isValid { return }
+        if !timer.isValid { return }  // another thread is ending it, and until then its date would keep the loop from sleeping
         let date = timer.date.load(ordering: .acquiring)
         forEachFiling(timer) { $1.owned.timers.putBack($0, date: date) }
     }

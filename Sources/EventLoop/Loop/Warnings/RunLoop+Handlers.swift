@@ -25,8 +25,7 @@ extension RunLoop {
 
     /// Hands libevent's own messages, which it would write to standard error, to `handler`; nil drops them, as at the start.
     ///
-    /// One handler for the process, called on the thread that called libevent, outside our locks, perhaps inside a wait: it must not run a loop.
-    /// Thread-safe.
+    /// One for the process, called on the thread that called libevent, outside our locks, perhaps in a wait: it must not run a loop. Thread-safe.
     public static func setLibeventLogHandler(_ handler: (@Sendable (_ severity: LibeventSeverity, _ message: String) -> Void)?) {
         LoopGlobals.prepare()
         guard let handler else { return LibeventRuntime.setLogHandler(nil) }
