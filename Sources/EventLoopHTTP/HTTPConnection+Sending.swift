@@ -93,7 +93,7 @@ extension HTTPConnection {
             if !element.isEmpty {
                 if exchange.isOld { try await write(element) } else { try await writeChunk(element) }
             }
-            await turn.spend()
+            await turn.spend(element.count)
         }
         // A sequence that ends because its task was cancelled is not whole.
         try Task.checkCancellation()
@@ -163,6 +163,7 @@ extension HTTPConnection {
             offset += part.count
             // Waits for the client, so that no more than one piece is in memory beside what the stream holds.
             try await write(part)
+            await Task.yield()
         }
         return keepsAlive
     }
@@ -182,13 +183,16 @@ extension HTTPConnection {
     }
 }
 
-/// How much of a sequence goes out before the loop serves others: one that is always ready would keep it for itself. Many bytes end the turn in `write`.
+/// How much of a sequence goes out before the loop serves others: one that is always ready would keep it for itself.
 private struct Turn {
+    private var bytes = 0
     private var elements = 0
 
-    mutating func spend() async {
-        elements = (elements + 1) % 32
-        if elements == 0 { await Task.yield() }
+    mutating func spend(_ count: Int) async {
+        (bytes, elements) = (bytes + count, elements + 1)
+        if bytes < 65_536 && elements < 32 { return }
+        self = Turn()
+        await Task.yield()
     }
 }
 

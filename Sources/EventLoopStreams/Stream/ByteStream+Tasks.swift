@@ -34,17 +34,16 @@ extension ByteStream {
 
     /// Returns when the bytes are queued. Waits while `highWater` bytes wait to be sent; a call that finds less does not wait, however much it
     /// writes. Bytes of one call stay together, calls keep their order. What tasks write on the loop's thread in one pass leaves in one
-    /// system call when the pass ends; a full `highWater`, `finishWriting` and `closeAfterWriting` send at once. On the loop's thread, the call that
-    /// makes it full returns when the loop has served others, also if the kernel has taken everything.
+    /// system call when the pass ends; a full `highWater`, `finishWriting` and `closeAfterWriting` send at once. Whenever tasks have written 512 KiB, the call
+    /// returns when others have had their turn, also if the kernel takes everything.
     ///
     /// Throws `StreamError.closed` after `close()`, `closeAfterWriting()` or `finishWriting()`, `.timedOut`, the `SourceError`, or `RunLoopEnded`.
-    /// Cancelled while it waits, or before it makes it full, it throws `CancellationError` and has queued nothing. So a cancelled task may still say
-    /// goodbye.
+    /// Cancelled while it waits, or before such a call, it throws `CancellationError` and has queued nothing. So a cancelled task may say goodbye.
     public func write(_ bytes: [UInt8], isolation: isolated (any Actor)? = #isolation) async throws {
         guard isOurs else { throw RunLoopEnded() }
         switch try core.write(bytes) {
         case .queued: return
-        case .filled: await Task.yield()
+        case .queuedLast: await Task.yield()
         case .full: try await core.waitToWrite(bytes, isolation: isolation)
         }
     }

@@ -150,12 +150,12 @@ extension StreamCore {
         try change { actions -> Result<Admission, any Error> in
             guard canWriteLocked else { return .failure(writeErrorLocked()) }
             guard locked.sending.writers.isEmpty, locked.sending.waiting < options.highWater else { return .success(.full) }
-            // Also if the kernel takes all whenever it is asked: the task would keep the loop for itself.
-            let isFilled = locked.sending.queued + bytes.count >= options.highWater
-            if isFilled && Task.isCancelled { return .failure(CancellationError()) }
+            let isLast = locked.sending.turn + bytes.count >= Sending.turnSize
+            if isLast && Task.isCancelled { return .failure(CancellationError()) }
+            locked.sending.turn = isLast ? 0 : locked.sending.turn + bytes.count
             enqueueLocked(bytes, isTask: true, &actions)
-            if let failure = locked.sending.failure { return .failure(failure) }
-            return .success(isFilled && loop.isCurrent ? .filled : .queued)
+            // The transport failed to take them.
+            return locked.sending.failure.map { .failure($0) } ?? .success(isLast ? .queuedLast : .queued)
         }.get()
     }
 

@@ -67,8 +67,8 @@ struct Receiving: ~Copyable {
     }
 }
 
-/// Filled: the bytes of a task are queued or sent, and on the loop's thread others come first now. Full: they are not.
-enum Admission { case queued, filled, full }
+/// What has become of the bytes of a task. After `queuedLast`, which ends its turn, others come first; after `full`, the bytes are not queued.
+enum Admission { case queued, queuedLast, full }
 
 /// The sending side.
 struct Sending: ~Copyable {
@@ -108,6 +108,9 @@ struct Sending: ~Copyable {
     var owesRoom = false
     /// The transport failed to take bytes. What has been received is delivered before the stream ends with this.
     var failure: RunLoop.SourceError?
+    /// What tasks have written in a row. They would keep their loop for themselves if the kernel took everything whenever it is asked.
+    var turn = 0
+    static var turnSize: Int { 524_288 }
     /// How many bytes of `wire` the layer made by itself, because of what came after its handshake.
     var answers = 0
     var total: UInt64 = 0

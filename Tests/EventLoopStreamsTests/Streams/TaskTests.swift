@@ -125,21 +125,6 @@ private func everything(from pair: SocketPair) async -> [UInt8] {
         }
     }
 
-    @Test func `a task that is cancelled already may still say goodbye, and writes no more than highWater`() async throws {
-        try await withStream { stream, pair, loop async throws in
-            let writer = Task(executorPreference: loop) {
-                withUnsafeCurrentTask { $0?.cancel() }
-                try await stream.write("goodbye")
-                for _ in 0..<1_000 { try await stream.write([UInt8](repeating: 1, count: 4_096)) }
-            }
-            let reader = Task { await everything(from: pair) }
-            await #expect(throws: CancellationError.self) { try await writer.value }
-            try await stream.finishWriting()
-            let bytes = await reader.value
-            #expect(bytes.starts(with: Array("goodbye".utf8)) && bytes.count == 7 + 15 * 4_096)
-        }
-    }
-
     @Test func `lines, then exactly so many bytes, then lines again`() async throws {
         try await withStream { stream, pair, _ async throws in
             pair.send("POST\r\nLength: 4\r\n\r\nbodynext\nlast")

@@ -90,7 +90,8 @@ private func text(of count: Int, from pair: SocketPair) throws -> String {
         }
     }
 
-    @Test func `a task that writes leaves the loop to others at highWater, also if the transport takes everything`() throws {
+    // Each call returned at once, so that timers and other streams waited until the task had written everything.
+    @Test func `a task that writes without end leaves the loop to others, also if the transport takes everything`() throws {
         try inManualTime { loop, _, trace in
             let stream = try ByteStream(over: RecordingTransport(Trace()), on: loop)
             let hasFired = Box(false)
@@ -105,7 +106,26 @@ private func text(of count: Int, from pair: SocketPair) throws -> String {
                 loop.stop()
             }
             _ = loop.run()
-            #expect(trace.list == ["65536"])
+            #expect(trace.list == ["524288"])
+            stream.close()
+        }
+    }
+
+    @Test func `a cancelled task may say goodbye, and cannot write without end`() throws {
+        try inManualTime { loop, _, trace in
+            let transport = RecordingTransport(Trace())
+            let stream = try ByteStream(over: transport, on: loop)
+            Task(executorPreference: loop) {
+                withUnsafeCurrentTask { $0?.cancel() }
+                do {
+                    try await stream.write("goodbye")
+                    for _ in 0..<1_000 { try await stream.write([UInt8](repeating: 0, count: 4_096)) }
+                } catch { trace.add("\(error is CancellationError)") }
+                loop.stop()
+            }
+            _ = loop.run()
+            #expect(trace.list == ["true"])
+            #expect(transport.taken.starts(with: Array("goodbye".utf8)) && transport.taken.count == 7 + 127 * 4_096)
             stream.close()
         }
     }
