@@ -40,6 +40,7 @@ static inline void copenssl_accept_server_names(SSL_CTX *context) {
 }
 
 static inline void copenssl_ignore_missing_close_notify(SSL *connection) { SSL_set_options(connection, SSL_OP_IGNORE_UNEXPECTED_EOF); }
+static inline int copenssl_ignores_missing_close_notify(SSL *connection) { return (SSL_get_options(connection) & SSL_OP_IGNORE_UNEXPECTED_EOF) != 0; }
 static inline int copenssl_session_was_resumed(SSL *connection) { return SSL_session_reused(connection); }
 
 typedef STACK_OF(X509) copenssl_chain;

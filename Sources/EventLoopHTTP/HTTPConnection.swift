@@ -258,9 +258,9 @@ final class HTTPConnection: @unchecked Sendable {
             // What the preparation waits for on the stream fails.
             return stream.close()
         }
-        if !hasBegun && stream.bytesWaiting > 0 {
-            // The client takes its last answer. If it stops to, the stream ends.
-            (since, lateDeadline) = (host.loop.clock.now, nil)
+        if !hasBegun, let taken = stream.lastTaken, taken > since {
+            // The client was not idle: it took its last answer. If it stops to while bytes wait, the stream ends.
+            (since, lateDeadline) = (taken, nil)
             return host.expect(deadline)
         }
         if lateDeadline == nil && kernelHasInput {

@@ -107,13 +107,15 @@ private final class UtilizationMeter: Sendable {
         reported = LoopLock((.now, worked))
     }
 
-    func report(worked: Duration) {
+    /// `isBusy`: a callout that has not returned counts later, with the time that it has taken by then.
+    func report(worked: Duration, isBusy: Bool) {
         let now = ContinuousClock.now
-        let share = reported.withLock { reported in
+        let share = reported.withLock { reported -> Double? in
+            if isBusy && worked <= reported.worked { return nil }
             defer { reported = (now, worked) }
             return (worked - reported.worked) / max(now - reported.time, .nanoseconds(1))
         }
-        recorder.record(min(max(share, 0), 1))
+        if let share { recorder.record(min(max(share, 0), 1)) }
     }
 
     func destroy() { recorder.destroy() }
@@ -157,7 +159,7 @@ struct LoopMeter: Sendable {
         for (index, count) in Self.counts.enumerated() { counters[index].report(count.value(statistics)) }
         waiting.report(statistics.timeWaiting.inNanoseconds)
         working.report(statistics.timeWorking.inNanoseconds)
-        utilization.report(worked: statistics.timeWorking)
+        utilization.report(worked: statistics.timeWorking, isBusy: !loop.isCurrent && loop.currentMode != nil && !loop.isWaiting)
         longestPass.record(statistics.longestPass.inSeconds)
         responseDelays.report(statistics.responseDelays)
         timerLateness.report(statistics.timerLateness)

@@ -162,14 +162,17 @@ struct Simulation: Sendable {
         if again.wasCancelled { return CancellationError() }
         let strategyText = Schedule(file: file, line: line, seed: settings.seed, order: .strategy(settings.strategy)).text
         let trace = again.trace?.lines ?? []
-        let didTheSame = again.digest == run.digest
-        if again.problem?.isSame(as: problem) != true || (!didTheSame && !problem.isOfAnotherThread) {
+        let didTheSame = again.digest == run.digest && again.problem?.isSame(as: problem) == true
+        // Where another thread resumes a task at another time, or too late, one run escapes, and the other does so elsewhere or waits in vain.
+        let isOfAnotherThread = [problem, again.problem].contains { $0?.isOfAnotherThread == true }
+        let escape = problem.isOfAnotherThread ? problem : again.problem ?? problem
+        if !didTheSame && isOfAnotherThread { return failure(escape, seed: settings.seed, schedule: strategyText, trace: trace) }
+        if !didTheSame {
             return failure(
                 SimulatedRun.Problem(kind: .notDeterministic, message: await difference(problem, run, again)), seed: settings.seed,
                 schedule: strategyText, trace: trace)
         }
-        // Where another thread decides, each try would be a different run.
-        if !didTheSame || !mayShorten(problem, again) {
+        if !mayShorten(problem, again) {
             return failure(problem, seed: settings.seed, schedule: strategyText, trace: trace)
         }
         let shortest = await Shortening(problem: problem, perform: { await perform($0, silences: true) }).shorten(again)

@@ -119,6 +119,19 @@ private func readTickets(of server: ByteStream, _ client: ByteStream) async thro
         }
     }
 
+    @Test func `an end without an end of TLS that the client allows is read at once, also while bytes wait to be sent`() async throws {
+        var client = setup.client()
+        client.requiresCloseNotify = false
+        try await withStreams(client, setup.server()) { client, server in
+            try await readTickets(of: server, client)
+            server.isReading = false
+            client.send([UInt8](repeating: 1, count: 8_000_000))
+            server.withDescriptor { _ = shutdown($0, Int32(SHUT_WR)) }
+            #expect(try await client.read() == nil)
+            #expect(client.bytesWaiting > 0)
+        }
+    }
+
     @Test(arguments: [TLSVersion.tls12, .tls13])
     func `a task hears of a cut connection behind the bytes before`(version: TLSVersion) async throws {
         try await withStreams(setup.client(), setup.server(upTo: version)) { client, server in

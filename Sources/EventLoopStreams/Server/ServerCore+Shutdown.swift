@@ -125,7 +125,7 @@ extension ServerCore {
     }
 
     private func warnOfFailure(_ failure: RunLoop.SourceError) { /* DOES CALLOUT */
-        Warnings.report(
+        Warnings.reportEach(
             .endedUnderServer, label: settings.label, site: CreationSite(settings.file, settings.line),
             "a listener of a StreamServer has failed: \(failure); when isAccepting is false, nobody can connect: shut the server down, and "
                 + "start another one")

@@ -38,7 +38,8 @@ extension ByteStream {
     /// returns when others have had their turn, also if the kernel takes everything.
     ///
     /// Throws `StreamError.closed` after `close()`, `closeAfterWriting()` or `finishWriting()`, `.timedOut`, the `SourceError`, or `RunLoopEnded`.
-    /// Cancelled while it waits, or before such a call, it throws `CancellationError` and has queued nothing. So a cancelled task may say goodbye.
+    /// Cancelled while it waits, it throws `CancellationError` and has queued nothing. A cancelled task may say goodbye: its calls that find room queue
+    /// their bytes, up to the second such call.
     public func write(_ bytes: [UInt8], isolation: isolated (any Actor)? = #isolation) async throws {
         guard isOurs else { throw RunLoopEnded() }
         switch try core.write(bytes) {

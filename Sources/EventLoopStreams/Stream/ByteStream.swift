@@ -84,6 +84,9 @@ public final class ByteStream: Sendable {
     /// Since the stream was made, as the kernel took them: with TLS, encrypted.
     public var bytesSent: UInt64 { core.withLock { core.locked.sending.total } }
 
+    /// When the kernel took bytes last that had waited; nil if there is no write timeout, or none have.
+    package var lastTaken: RunLoop.Instant? { core.withLock { core.lastTakenLocked } }
+
     /// Written and not yet sent. What tasks wait to write is not counted.
     public var bytesWaiting: Int { core.withLock { core.locked.sending.waiting } }
 

@@ -192,7 +192,7 @@ extension StreamCore {
             continueLayerLocked(&actions)
             switch result {
             case .bytes: break
-            case .end where failure.isOfConnection: return endLocked(.failed(failure), &actions)
+            case .end where failure.isOfConnection && !locked.receiving.holdsEnd: return endLocked(.failed(failure), &actions)
             case .end: receivedNothingLocked(.end, &actions)
             case .wouldBlock where locked.receiving.layerMayHaveMore && locked.end == nil:
                 // The layer has bytes that are not the program's, and there may be more behind them.

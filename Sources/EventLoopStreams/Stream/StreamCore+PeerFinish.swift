@@ -41,7 +41,7 @@ extension StreamCore {
     var peerHasFinished: Bool {
         withLock {
             if locked.phase == .open || locked.phase == .lingering, !locked.peerFinish.hasHappened,
-                locked.receiving.isEnded || transport.peerHasFinished
+                locked.receiving.isEnded || locked.receiving.holdsEnd || transport.peerHasFinished
             {
                 locked.peerFinish.hasHappened = true
             }

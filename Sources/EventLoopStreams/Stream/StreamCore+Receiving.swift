@@ -126,7 +126,9 @@ extension StreamCore {
     /// The transport had no bytes for the program.
     func receivedNothingLocked(_ result: TransferResult, _ actions: inout StreamActions) {
         switch result {
-        case .bytes, .wouldBlock: break
+        case .bytes: break
+        case .wouldBlock:
+            if locked.receiving.holdsEnd && locked.peerFinish.isWatched { actions.peerFinishes = true }
         case .end:
             locked.receiving.isEnded = true
             locked.receiving.isNew = true
@@ -187,7 +189,7 @@ extension StreamCore {
     /// Whether the peer's last byte is kept from the layer: it would take nothing of what waits to be sent if the peer has not ended properly.
     var holdsEndLocked: Bool {
         handshake == nil && !locked.sending.isLayerBlocked && locked.sending.failure == nil
-            && !(locked.sending.isEmpty && locked.sending.writers.isEmpty)
+            && !(locked.sending.isEmpty && locked.sending.writers.isEmpty) && layer?.stopsAtMissingEnd == true
     }
 
     /// Everything is sent: the transport is read again, and says again that it has ended.

@@ -150,12 +150,10 @@ extension StreamCore {
         try change { actions -> Result<Admission, any Error> in
             guard canWriteLocked else { return .failure(writeErrorLocked()) }
             guard locked.sending.writers.isEmpty, locked.sending.waiting < options.highWater else { return .success(.full) }
-            let isLast = locked.sending.turn + bytes.count >= Sending.turnSize
-            if isLast && Task.isCancelled { return .failure(CancellationError()) }
-            locked.sending.turn = isLast ? 0 : locked.sending.turn + bytes.count
+            guard let admission = locked.sending.takeTurn(bytes.count) else { return .failure(CancellationError()) }
             enqueueLocked(bytes, isTask: true, &actions)
             // The transport failed to take them.
-            return locked.sending.failure.map { .failure($0) } ?? .success(isLast ? .queuedLast : .queued)
+            return locked.sending.failure.map { .failure($0) } ?? .success(admission)
         }.get()
     }
 

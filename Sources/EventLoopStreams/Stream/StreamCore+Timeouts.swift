@@ -86,6 +86,11 @@ extension StreamCore {
         (timeouts.waitingSince, timeouts.isToppedUp) = (now.nanoseconds, false)
     }
 
+    var lastTakenLocked: RunLoop.Instant? {
+        guard let timeouts = locked.timeouts, timeouts.writeTimeout != nil, timeouts.waitingSince > 0 else { return nil }
+        return RunLoop.Instant(nanoseconds: timeouts.waitingSince)
+    }
+
     private func date(_ start: Int64, _ limit: Duration?) -> Int64 {
         limit.map { RunLoop.Instant(nanoseconds: start).advanced(by: $0).nanoseconds } ?? .max
     }
@@ -94,8 +99,9 @@ extension StreamCore {
         locked.phase == .open ? date(timeouts.idleSince, options.idleTimeout) : .max
     }
     private func receiveDateLocked(_ timeouts: Timeouts) -> Int64 {
-        // While the stream lingers, only `closeBy` counts.
-        locked.phase == .open && canReceiveLocked ? date(timeouts.receivedSince, options.receiveTimeout) : .max
+        // While the stream lingers, only `closeBy` counts. Of one that closes when everything is sent, nobody wants what comes.
+        locked.phase == .open && !locked.sending.closesWhenFinished && canReceiveLocked
+            ? date(timeouts.receivedSince, options.receiveTimeout) : .max
     }
     private func writeDateLocked(_ timeouts: Timeouts) -> Int64 {
         locked.phase == .open && (!locked.sending.isEmpty || locked.sending.isLayerBlocked)

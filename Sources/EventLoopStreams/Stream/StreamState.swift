@@ -100,6 +100,10 @@ struct Sending: ~Copyable {
     var waitsForPassEnd = false
     /// How often the handler that is being called has sent: 0, 1, or 2 for more.
     var sendsInCall: UInt8 = 0
+    /// What tasks have written since others had their turn: they would keep their loop for themselves if the kernel always took everything.
+    private var turn: UInt32 = 0
+    /// A task that was cancelled has ended a turn with its goodbye. It does not end another one.
+    private var hasSaidGoodbye = false
     /// The first bytes that a call of the handler sends wait until it returns, too: the call before has sent more than once.
     var firstWaits = false
     /// The level reached `highWater`, and the handler has not heard of room since.
@@ -108,12 +112,22 @@ struct Sending: ~Copyable {
     var owesRoom = false
     /// The transport failed to take bytes. What has been received is delivered before the stream ends with this.
     var failure: RunLoop.SourceError?
-    /// What tasks have written in a row. They would keep their loop for themselves if the kernel took everything whenever it is asked.
-    var turn = 0
-    static var turnSize: Int { 524_288 }
     /// How many bytes of `wire` the layer made by itself, because of what came after its handshake.
     var answers = 0
     var total: UInt64 = 0
+
+    /// Counts what a task writes. Nil if a cancelled one would end a second turn.
+    mutating func takeTurn(_ count: Int) -> Admission? {
+        let sum = Int(turn) + count
+        if sum < 524_288 {
+            turn = UInt32(sum)
+            return .queued
+        }
+        let isCancelled = Task.isCancelled
+        if isCancelled && hasSaidGoodbye { return nil }
+        (turn, hasSaidGoodbye) = (0, isCancelled)
+        return .queuedLast
+    }
 
     /// What the kernel is to take next.
     var queued: Int { output.count + (layered?.queue.count ?? 0) }

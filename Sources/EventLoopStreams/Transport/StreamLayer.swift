@@ -43,6 +43,8 @@ package protocol StreamLayer: AnyObject, Sendable {
     func receive(_ bytes: UnsafeRawBufferPointer)
     /// The peer's last byte has come. After `read` has returned what came before, it returns `.end` or `.failed`.
     func receiveEnd()
+    /// Whether it takes nothing any more to write when the peer's bytes have ended without the layer's own end.
+    var stopsAtMissingEnd: Bool { get }
     /// Moves received plain bytes into `space`.
     func read(into space: UnsafeMutableRawBufferPointer) -> LayerRead
     /// Whether `read` would return something else than `.nothing` now, without more from the peer. May be true in vain.
@@ -55,4 +57,8 @@ package protocol StreamLayer: AnyObject, Sendable {
     func finishWriting() -> LayerWrite
     /// What is to be sent to the peer; empty if nothing.
     func takeOutput() -> [UInt8]
+}
+
+extension StreamLayer {
+    package var stopsAtMissingEnd: Bool { true }
 }

@@ -118,6 +118,8 @@ final class TLSEngine: StreamLayer, @unchecked Sendable {
         continueHandshake()
     }
 
+    var stopsAtMissingEnd: Bool { copenssl_ignores_missing_close_notify(connection) == 0 }
+
     func receiveEnd() {
         encrypted.hasEnded = true
         continueHandshake()

@@ -116,16 +116,17 @@ private func text(of count: Int, from pair: SocketPair) throws -> String {
             let transport = RecordingTransport(Trace())
             let stream = try ByteStream(over: transport, on: loop)
             Task(executorPreference: loop) {
-                withUnsafeCurrentTask { $0?.cancel() }
                 do {
-                    try await stream.write("goodbye")
+                    try await stream.write([UInt8](repeating: 0, count: 524_280))
+                    withUnsafeCurrentTask { $0?.cancel() }
+                    try await stream.write("goodbye!")
                     for _ in 0..<1_000 { try await stream.write([UInt8](repeating: 0, count: 4_096)) }
                 } catch { trace.add("\(error is CancellationError)") }
                 loop.stop()
             }
             _ = loop.run()
             #expect(trace.list == ["true"])
-            #expect(transport.taken.starts(with: Array("goodbye".utf8)) && transport.taken.count == 7 + 127 * 4_096)
+            #expect(transport.taken[524_280...].starts(with: Array("goodbye!".utf8)) && transport.taken.count == 524_288 + 127 * 4_096)
             stream.close()
         }
     }
@@ -144,6 +145,23 @@ private func text(of count: Int, from pair: SocketPair) throws -> String {
             #expect(trace.list == ["3"] && stream.bytesWaiting == 0)
             #expect(pair.received() == "abcd")
             stream.close()
+        }
+    }
+
+    @Test func `a stream that closes when everything is sent has no receive timeout`() throws {
+        try inManualTime { loop, clock, _ in
+            let transport = RecordingTransport(Trace())
+            transport.room = 10
+            var options = ByteStream.Options()
+            options.receiveTimeout = .seconds(1)
+            let stream = try ByteStream(over: transport, on: loop, options: options)
+            stream.send(String(repeating: "x", count: 100))
+            stream.closeAfterWriting()
+            _ = loop.run(for: .seconds(5))
+            #expect(stream.end == nil && stream.bytesWaiting == 90)
+            transport.room = 90
+            transport.events?.ready(read: false, write: true)
+            #expect(stream.end == .closed && transport.taken.count == 100)
         }
     }
 

@@ -118,7 +118,7 @@ extension RunLoop {
 
     @inline(never) func isReasonPending(_ mode: ModeState) -> Bool {
         takeAttention(mode)
-        if owned.pending.contains(.wake) || owned.pending.contains(.changes) || !owned.passEnds.isEmpty { return true }
+        if !owned.pending.isDisjoint(with: [.wake, .changes, .passEnd]) { return true }
         if owned.pending.isDisjoint(with: .queues) { return false }
         // These bits may concern other modes. Producers set them again, and a run of another mode rechecks the queues.
         owned.pending.subtract(.queues)
