@@ -20,7 +20,8 @@ func ask(_ question: [UInt8], of server: RunLoop.SocketAddress, on loop: RunLoop
     defer { socket.close() }
     let questions = Task {
         while !Task.isCancelled {
-            try await socket.write(question)
+            // A refused question is asked again: the server may start later.
+            try? await socket.write(question)
             try await loop.clock.sleep(for: .seconds(1))
         }
     }

@@ -38,7 +38,8 @@ func measure(_ stream: ByteStream) async throws {
 func ask(_ question: [UInt8], over socket: DatagramSocket) async throws -> [UInt8]? {
     let questions = Task {
         while !Task.isCancelled {
-            try await socket.write(question)
+            // A refused question is asked again: the server may start later.
+            try? await socket.write(question)
             try await socket.loop.clock.sleep(for: .seconds(1))
         }
     }

@@ -27,7 +27,7 @@ public final class RunLoopThread: Sendable {
         }
     }
 
-    /// Starts a thread that hosts something that must be freed on the thread, in order: a C library on the loop's base, for example.
+    /// Starts a thread that hosts what must be freed on it in order: a C library on the loop's base. As `init(name:stackSize:setup:teardown:)`.
     ///
     /// `setup` makes it and returns it as the context, which stays on the thread and need not be Sendable. After `stop()`, on the thread:
     ///
@@ -37,7 +37,7 @@ public final class RunLoopThread: Sendable {
     /// 4. The loop refuses work. It performs what it accepted in one last batch, and makes one pass without a sleep.
     /// 5. `teardown` is called with the context, to free it. Then the loop ends.
     ///
-    /// If `setup` throws, the thread ends without `drain` and `teardown`. Otherwise as `init(name:stackSize:setup:teardown:)`.
+    /// With neither `drain` nor a hold at `stop()`, steps 2, 3 and the pass of 4 are left out. If `setup` throws, so are `drain` and `teardown`.
     public convenience init<Context>(
         name: String, stackSize: Int? = nil, drainLimit: Duration = RunLoopThread.defaultDrainLimit,
         setup: @escaping @Sendable (RunLoop) throws -> Context,

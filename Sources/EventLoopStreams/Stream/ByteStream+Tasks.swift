@@ -5,8 +5,9 @@ import EventLoop
 extension ByteStream {
     /// At least one byte and at most `limit`; nil at the end of the stream. One task reads at a time (a precondition).
     ///
-    /// Bytes that came before the stream ended are read first, unless it ended by `close()`. Then throws `StreamError.closed` or `.timedOut`,
-    /// the `SourceError`, or `RunLoopEnded`. Throws `CancellationError` if the task is cancelled; no byte is lost, and the stream stays usable.
+    /// Bytes that came before the stream ended are read first, unless it ended by `close()`, or is a socket and `closeAfterWriting()` ended it. Then
+    /// throws `StreamError.closed` or `.timedOut`, the `SourceError`, or `RunLoopEnded`. Throws `CancellationError` if the task is cancelled; no byte
+    /// is lost, and the stream stays usable.
     public func read(upTo limit: Int = 65_536, isolation: isolated (any Actor)? = #isolation) async throws -> [UInt8]? {
         precondition(limit > 0, "read(upTo:) reads at least one byte, so its limit must be positive, not \(limit)")
         try Task.checkCancellation()
@@ -56,7 +57,8 @@ extension ByteStream {
 
     /// Returns when everything written has been sent, and signals the end to the peer. Reading goes on.
     ///
-    /// On a pipe, closes the writing end; a stream that has nothing else ends with `.closed`. Errors as `write`. Cancelled, it stops to wait; what it began goes on.
+    /// On a pipe, closes the writing end; a stream that has nothing else ends with `.closed`. Errors as `write`. Cancelled, it stops to wait; what it
+    /// began goes on. If the task was cancelled before the call, nothing is begun; use `finishSending()`.
     public func finishWriting(isolation: isolated (any Actor)? = #isolation) async throws {
         guard isOurs else { throw RunLoopEnded() }
         try await core.finishWriting(isolation: isolation)
