@@ -13,9 +13,17 @@ import Logging
 import ServiceLifecycle
 import UnixSignals
 
+#if canImport(Glibc)
+import Glibc
+#else
+import Darwin
+#endif
+
 @main
 enum Program {
     static func main() async throws {
+        // A write to a client that has closed its end fails, and does not end the service.
+        signal(SIGPIPE, SIG_IGN)
         LoggingSystem.bootstrap { StreamLogHandler.standardError(label: $0) }
         let logger = Logger(label: "echo-service")
         RunLoop.logWarnings(to: logger)
