@@ -1,7 +1,7 @@
 // hiredis, the C client of Redis, on a loop, through hiredis's own adapter for libevent.
 //
 // Lifecycle of the connection: hiredis frees it after the callback that reports its end. So it is freed by `disconnect`, when the last reply
-// has come, by a failure, or at the latest by `free`.
+// has come, by a failure, or at the latest by `free`. One that is not connected yet ends without a callback.
 
 import CHiredis
 import EventLoop
@@ -19,6 +19,7 @@ final class Client: @unchecked Sendable {
     // SAFETY: the variables are used on the loop's thread only.
     private let path: String
     private var connection: UnsafeMutablePointer<redisAsyncContext>?
+    private var isConnected = false
     private var hold: RunLoopThread.Hold?
 
     init(path: String) { self.path = path }
@@ -32,7 +33,7 @@ final class Client: @unchecked Sendable {
         }
         connection.pointee.data = Unmanaged.passUnretained(self).toOpaque()
         redisAsyncSetConnectCallback(connection) { connection, status in
-            if status != REDIS_OK { client(of: connection).hasEnded() }
+            if status == REDIS_OK { client(of: connection).isConnected = true } else { client(of: connection).hasEnded() }
         }
         redisAsyncSetDisconnectCallback(connection) { connection, _ in client(of: connection).hasEnded() }
         self.connection = connection
@@ -65,16 +66,21 @@ final class Client: @unchecked Sendable {
 
     /// Ends the connection when all replies have come.
     func disconnect() {
-        if let connection { redisAsyncDisconnect(connection) }
+        guard let connection else { return }
+        // Before it is connected, and without a reply to wait for, hiredis would free it and call nobody.
+        if isConnected || connection.pointee.replies.head != nil { redisAsyncDisconnect(connection) } else { free() }
     }
 
     /// Ends the connection at once.
     func free() {
-        if let connection { redisAsyncFree(connection) }
+        guard let connection else { return }
+        redisAsyncFree(connection)
+        // The disconnect callback has done this already, if it was connected.
+        hasEnded()
     }
 
     fileprivate func hasEnded() {
-        connection = nil
+        (connection, isConnected) = (nil, false)
         hold?.release()
     }
 }
