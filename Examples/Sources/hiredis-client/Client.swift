@@ -40,7 +40,7 @@ final class Client: @unchecked Sendable {
         hold = loop.holdThread()
     }
 
-    /// Returns nil if there is no connection any more. Thread-safe.
+    /// Returns nil if there is no connection any more, or if the server answers with an error. Thread-safe.
     func increment(_ key: String, on loop: RunLoop) async -> Int? {
         await withCheckedContinuation { continuation in
             let isAccepted = loop.perform { self.send(["INCR", key]) { continuation.resume(returning: $0) } }
@@ -57,9 +57,10 @@ final class Client: @unchecked Sendable {
         let code = redisAsyncCommandArgv(
             connection,
             { _, reply, context in
-                // Nil if the connection has ended before the reply.
-                let reply = reply?.assumingMemoryBound(to: redisReply.self)
-                Unmanaged<Completion>.fromOpaque(context!).takeRetainedValue().call(reply.map { Int($0.pointee.integer) })
+                // Nil if the connection has ended before the reply. An error is a reply of another type.
+                let reply = reply?.assumingMemoryBound(to: redisReply.self).pointee
+                let number = reply?.type == REDIS_REPLY_INTEGER ? reply.map { Int($0.integer) } : nil
+                Unmanaged<Completion>.fromOpaque(context!).takeRetainedValue().call(number)
             }, context, Int32(words.count), &arguments, nil)
         if code != REDIS_OK { Unmanaged<Completion>.fromOpaque(context).takeRetainedValue().call(nil) }
     }

@@ -4,9 +4,17 @@
 
 import EventLoop
 
+#if canImport(Glibc)
+import Glibc
+#else
+import Darwin
+#endif
+
 @main
 enum Program {
     static func main() async throws {
+        // hiredis writes to a server that may have closed its end.
+        signal(SIGPIPE, SIG_IGN)
         guard CommandLine.arguments.count > 1 else { return print("usage: hiredis-client PATH [COUNT]") }
         let count = CommandLine.arguments.dropFirst(2).first.flatMap { Int($0) } ?? 1000
 
