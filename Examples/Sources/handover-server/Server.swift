@@ -41,10 +41,13 @@ final class Server: Sendable {
 
     // MARK: From server to server
 
-    /// Asks the server that has the name for its listener, and serves it. False if nobody has the name.
+    /// Asks the server that has the name for its listener, and serves it. False if nobody has the name, or gives it up without an answer.
     func succeed(_ name: String) async throws -> Bool {
         guard let predecessor = try predecessor(name) else { return false }
+        // Its release would end the connection, which says whether the predecessor is still there.
+        defer { withExtendedLifetime(predecessor) {} }
         let (arrivals, arrival) = AsyncThrowingStream.makeStream(of: Void.self)
+        predecessor.onInvalidation { arrival.finish() }
         // Replies carry no descriptors, so the predecessor sends the listener as a request.
         let mine = "\(name).\(getpid())"
         let port = try RunLoop.LocalMessagePort(
