@@ -10,12 +10,14 @@ public final class LibuvHost {
 
     public init(_ loop: RunLoop, mode: RunLoop.Mode = .default, in uv: UnsafeMutablePointer<uv_loop_t>) throws(RunLoop.SourceError) {
         hosted = try loop.hosted(mode: mode)
-        handle = .allocate(capacity: 1)
+        let handle = UnsafeMutablePointer<uv_poll_t>.allocate(capacity: 1)
         let code = uv_poll_init(uv, handle, hosted.descriptor)
         if code != 0 {
             handle.deallocate()
             throw .system(operation: "uv_poll_init", errno: -code)
         }
+        // Last: an object that is complete has its deinit called, also when its init throws.
+        self.handle = handle
         handle.pointee.data = Unmanaged.passUnretained(self).toOpaque()
         uv_poll_start(handle, Int32(UV_READABLE.rawValue)) { handle, _, _ in
             Unmanaged<LibuvHost>.fromOpaque(handle!.pointee.data).takeUnretainedValue().hosted.step()
