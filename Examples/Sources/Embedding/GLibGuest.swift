@@ -16,6 +16,7 @@ public final class GLibGuest: @unchecked Sendable {
 
     private let context: OpaquePointer
     private let set: Int32
+    private var isAcquired = false
     private var priority: gint = 0
     private var polled: [GPollFD] = []
     private var watched: Set<gint> = []
@@ -27,7 +28,8 @@ public final class GLibGuest: @unchecked Sendable {
         set = epoll_create1(Int32(EPOLL_CLOEXEC))
         if set < 0 { throw .system(operation: "epoll_create1", errno: errno) }
         // GLib demands it of a thread that calls prepare, query, check and dispatch.
-        guard g_main_context_acquire(self.context) != 0 else { throw .system(operation: "acquiring a GLib context", errno: EBUSY) }
+        isAcquired = g_main_context_acquire(self.context) != 0
+        guard isAcquired else { throw .system(operation: "acquiring a GLib context", errno: EBUSY) }
         source = try RunLoop.GuestLoop(
             descriptor: set, label: "GLib", prepare: { [unowned self] in prepare() }, dispatch: { [unowned self] in dispatch() })
     }
@@ -35,7 +37,7 @@ public final class GLibGuest: @unchecked Sendable {
     deinit {
         source?.invalidate()
         if set >= 0 { close(set) }
-        g_main_context_release(context)
+        if isAcquired { g_main_context_release(context) }
         g_main_context_unref(context)
     }
 
