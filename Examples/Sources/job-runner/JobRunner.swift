@@ -76,9 +76,20 @@ final class JobRunner: Sendable {
                 limit.invalidate()
                 self.jobEnded(name, status)
             }
-            RunLoop.main.add(source)
-            RunLoop.main.add(limit)
+            // If the parent of this program ignores SIGCHLD, the kernel reaps every child itself, and nobody learns how it has ended.
+            source.onInvalidation { source in
+                guard let failure = source.failure else { return }
+                limit.invalidate()
+                // After any other failure the child may still run.
+                if failure != .badProcess(pid) {
+                    kill(-pid, SIGKILL)
+                    waitpid(pid, nil, 0)
+                }
+                self.jobEnded(name, "failed: \(failure)")
+            }
             state.value.running += 1
+            RunLoop.main.add(limit)
+            RunLoop.main.add(source)
         } catch {
             // There is no descriptor left to watch the child with, and nobody else would reap it.
             kill(-pid, SIGKILL)
@@ -89,9 +100,13 @@ final class JobRunner: Sendable {
 
     private func jobEnded(_ name: String, _ status: RunLoop.ExitStatus) {
         switch status {
-        case .exited(let code): say("\(name): exited with \(code)")
-        case .signaled(let signal, _): say("\(name): killed by signal \(signal)")
+        case .exited(let code): jobEnded(name, "exited with \(code)")
+        case .signaled(let signal, _): jobEnded(name, "killed by signal \(signal)")
         }
+    }
+
+    private func jobEnded(_ name: String, _ outcome: String) {
+        say("\(name): \(outcome)")
         state.value.running -= 1
         startJobs()
         stopIfDone()
