@@ -46,6 +46,8 @@ final class Downloads {
         transfers[easy] = transfer
         // libcurl copies the string.
         ccurl_set_pointer(easy, CURLOPT_URL, address)
+        // In seconds. By itself libcurl has a limit for connecting only.
+        ccurl_set_long(easy, CURLOPT_TIMEOUT, 60)
         ccurl_set_pointer(easy, CURLOPT_WRITEDATA, Unmanaged.passUnretained(transfer).toOpaque())
         ccurl_set_write_function(easy) { bytes, size, count, context in
             Unmanaged<Transfer>.fromOpaque(context!).takeUnretainedValue().received += size * count
@@ -84,7 +86,7 @@ final class Downloads {
             if ready.contains(.write) { bits |= CURL_CSELECT_OUT }
             here.value.act(socket, bits)
         }
-        // Without a source, the transfer ends by a timeout of libcurl's.
+        // Without a source, the transfer ends by its timeout.
         guard let source else { return }
         sources[socket] = source
         loop.add(source)
