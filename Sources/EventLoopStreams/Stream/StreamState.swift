@@ -100,16 +100,17 @@ struct Sending: ~Copyable {
     var waitsForPassEnd = false
     /// How often the handler that is being called has sent: 0, 1, or 2 for more.
     var sendsInCall: UInt8 = 0
-    /// What tasks have written since others had their turn: they would keep their loop for themselves if the kernel always took everything.
-    private var turn: UInt32 = 0
-    /// A task that was cancelled has ended a turn with its goodbye. It does not end another one.
-    private var hasSaidGoodbye = false
     /// The first bytes that a call of the handler sends wait until it returns, too: the call before has sent more than once.
     var firstWaits = false
     /// The level reached `highWater`, and the handler has not heard of room since.
     var wasFull = false
     /// The handler is to hear of room.
     var owesRoom = false
+    /// A task that was cancelled has ended a turn with its goodbye. It does not end another one.
+    private var hasSaidGoodbye = false
+    /// What tasks have written since others had their turn, in units of 16 bytes, so that it takes two. They would keep their loop for themselves if the
+    /// kernel always took everything.
+    private var turn: UInt16 = 0
     /// The transport failed to take bytes. What has been received is delivered before the stream ends with this.
     var failure: RunLoop.SourceError?
     /// How many bytes of `wire` the layer made by itself, because of what came after its handshake.
@@ -118,9 +119,9 @@ struct Sending: ~Copyable {
 
     /// Counts what a task writes. Nil if a cancelled one would end a second turn.
     mutating func takeTurn(_ count: Int) -> Admission? {
-        let sum = Int(turn) + count
-        if sum < 524_288 {
-            turn = UInt32(sum)
+        let sum = Int(turn) + (count + 15) / 16
+        if sum < 524_288 / 16 {
+            turn = UInt16(sum)
             return .queued
         }
         let isCancelled = Task.isCancelled
