@@ -48,10 +48,10 @@ package struct LoopLock<Value: ~Copyable>: ~Copyable, @unchecked Sendable {
     /// Like `lockValue`; nil in the cases in which `withLockIfOwn` returns nil.
     @inline(__always) package borrowing func lockValueIfOwn() -> UnsafeMutablePointer<Value>? { cplatform_lock_if_own(lock) ? value : nil }
 
-    /// The lock is behind the value, because ThreadSanitizer attributes an access to the whole value to its first byte.
+    /// The lock is behind the value, also behind one without a size: ThreadSanitizer attributes an access to the whole value to its first byte.
     private static var lockOffset: Int {
         let alignment = MemoryLayout<cplatform_lock>.alignment
-        return (MemoryLayout<Value>.size + alignment - 1) / alignment * alignment
+        return (max(MemoryLayout<Value>.size, 1) + alignment - 1) / alignment * alignment
     }
 
     private var lock: UnsafeMutablePointer<cplatform_lock> {
