@@ -97,7 +97,7 @@ private struct HistogramMeter: Sendable {
 /// The share of real time that a loop worked.
 ///
 /// Not its share of `timeWaiting` and `timeWorking`: a hosted loop waits in its host, outside of its runs.
-private final class UtilizationMeter: Sendable {
+private final class UtilizationMeter: DestroyableMetric, Sendable {
     private let recorder: Recorder
     /// At the last report.
     private let reported: LoopLock<(time: ContinuousClock.Instant, worked: Duration)>
@@ -120,8 +120,6 @@ private final class UtilizationMeter: Sendable {
 
     func destroy() { recorder.destroy() }
 }
-
-extension UtilizationMeter: DestroyableMetric {}
 
 /// What one loop's statistics were at the last report, and its metrics.
 struct LoopMeter: Sendable {

@@ -164,9 +164,9 @@ struct Simulation: Sendable {
         let trace = again.trace?.lines ?? []
         let didTheSame = again.digest == run.digest && again.problem?.isSame(as: problem) == true
         // Where another thread resumes a task at another time, or too late, one run escapes, and the other does so elsewhere or waits in vain.
-        let isOfAnotherThread = [problem, again.problem].contains { $0?.isOfAnotherThread == true }
-        let escape = problem.isOfAnotherThread ? problem : again.problem ?? problem
-        if !didTheSame && isOfAnotherThread { return failure(escape, seed: settings.seed, schedule: strategyText, trace: trace) }
+        if !didTheSame, let escape = [problem, again.problem].lazy.compactMap({ $0 }).first(where: \.isOfAnotherThread) {
+            return failure(escape, seed: settings.seed, schedule: strategyText, trace: trace)
+        }
         if !didTheSame {
             return failure(
                 SimulatedRun.Problem(kind: .notDeterministic, message: await difference(problem, run, again)), seed: settings.seed,

@@ -10,6 +10,18 @@ import MetricsTestKit
 import TestSupport
 import Testing
 
+/// Calls `body` with a loop in manual time that reports itself every 10 s while it works.
+private func withReportedLoop(_ body: @escaping @Sendable (RunLoop, RunLoop.ManualClock, TestMetrics) throws -> Void) throws {
+    try onFreshThread { loop in
+        let (clock, system) = (RunLoop.ManualClock(), TestMetrics())
+        loop.use(clock)
+        let metrics = RunLoopMetrics(loop, name: "a", factory: system)
+        metrics.reportWhileWorking(every: .seconds(10))
+        try body(loop, clock, system)
+        withExtendedLifetime(metrics) {}
+    }
+}
+
 @Suite(.bounded) struct WorkReporterTests {
     @Test func `an idle loop is reported once and is not woken any more`() throws {
         let clock = RunLoop.ManualClock()
@@ -67,12 +79,7 @@ import Testing
     }
 
     @Test func `a loop that never sleeps is reported again after a rest`() throws {
-        try onFreshThread { loop in
-            let clock = RunLoop.ManualClock()
-            loop.use(clock)
-            let system = TestMetrics()
-            let metrics = RunLoopMetrics(loop, name: "a", factory: system)
-            metrics.reportWhileWorking(every: .seconds(10))
+        try withReportedLoop { loop, clock, system in
             // Nothing but the report causes a pass, so the loop rests.
             clock.advance(by: .seconds(10))
             _ = loop.run(for: .zero)
@@ -88,18 +95,12 @@ import Testing
             #expect(loop.run() == .stopped)
             #expect(system.utilizations().count >= 4)
             source.invalidate()
-            withExtendedLifetime(metrics) {}
         }
     }
 
     // The first step after the rest counted as the one in which a loop falls asleep.
     @Test func `a loop that runs in steps is reported after each work, and rests between`() throws {
-        try onFreshThread { loop in
-            let clock = RunLoop.ManualClock()
-            loop.use(clock)
-            let system = TestMetrics()
-            let metrics = RunLoopMetrics(loop, name: "a", factory: system)
-            metrics.reportWhileWorking(every: .seconds(10))
+        try withReportedLoop { loop, clock, system in
             for count in 1...3 {
                 loop.performBlock {}
                 _ = loop.run(for: .zero)
@@ -112,7 +113,6 @@ import Testing
                 #expect(blocks == UInt64(count))
                 #expect(system.utilizations().count <= 2 * count)
             }
-            withExtendedLifetime(metrics) {}
         }
     }
 

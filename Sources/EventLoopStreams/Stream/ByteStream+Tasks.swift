@@ -35,8 +35,8 @@ extension ByteStream {
 
     /// Returns when the bytes are queued. Waits while `highWater` bytes wait to be sent; a call that finds less does not wait, however much it
     /// writes. Bytes of one call stay together, calls keep their order. What tasks write on the loop's thread in one pass leaves in one
-    /// system call when the pass ends; a full `highWater`, `finishWriting` and `closeAfterWriting` send at once. Whenever tasks have written 512 KiB, the call
-    /// returns when others have had their turn, also if the kernel takes everything.
+    /// system call when the pass ends; a full `highWater`, `finishWriting` and `closeAfterWriting` send at once. Whenever tasks have written 512
+    /// KiB, the call returns when others have had their turn, also if the kernel takes everything.
     ///
     /// Throws `StreamError.closed` after `close()`, `closeAfterWriting()` or `finishWriting()`, `.timedOut`, the `SourceError`, or `RunLoopEnded`.
     /// Cancelled while it waits, it throws `CancellationError` and has queued nothing. A cancelled task may say goodbye: its calls that find room queue

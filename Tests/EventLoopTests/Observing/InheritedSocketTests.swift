@@ -32,6 +32,17 @@ private final class Meeting: Sendable {
     }
 }
 
+/// A source on the loop that closes the connections that it accepts, and how many these were.
+private func countingListener(_ descriptor: Int32, on loop: RunLoop) throws -> (source: RunLoop.SocketSource, accepted: Box<Int>) {
+    let accepted = Box(0)
+    let source = try RunLoop.SocketSource(adoptingListener: descriptor) { _, connection, _ in
+        closeDescriptor(connection)
+        accepted.increment()
+    }
+    loop.add(source)
+    return (source, accepted)
+}
+
 @Suite(.tags(.threads)) struct InheritedSocketTests {
     private static func environment(_ count: Int, names: String? = nil) -> [String: String] {
         var environment = ["LISTEN_PID": "\(getpid())", "LISTEN_FDS": "\(count)"]
@@ -102,12 +113,7 @@ private final class Meeting: Sendable {
         let descriptor = listeningSocket(.unix(path: folder.file()))
         #expect(fcntl(descriptor, F_GETFL) & O_NONBLOCK == 0)
         try onFreshThread { loop in
-            let accepted = Box(0)
-            let source = try RunLoop.SocketSource(adoptingListener: descriptor) { _, connection, _ in
-                closeDescriptor(connection)
-                accepted.increment()
-            }
-            loop.add(source)
+            let (source, accepted) = try countingListener(descriptor, on: loop)
             let clients = (0..<2).map { _ in connectedClient(to: source.localAddress!) }
             #expect(loop.run(for: .zero) == .timedOut)
             #expect(accepted.value == 2)
@@ -145,12 +151,7 @@ private final class Meeting: Sendable {
         if !isBlocking { precondition(fcntl(descriptor, F_SETFL, O_NONBLOCK) == 0, "fcntl: errno \(errno)") }
         let copy = fcntl(descriptor, F_DUPFD_CLOEXEC, 0)
         try onFreshThread { loop in
-            let accepted = Box(0)
-            let source = try RunLoop.SocketSource(adoptingListener: descriptor) { _, connection, _ in
-                closeDescriptor(connection)
-                accepted.increment()
-            }
-            loop.add(source)
+            let (source, accepted) = try countingListener(descriptor, on: loop)
             let address = try #require(source.localAddress)
             let client = connectedClient(to: address)
             shutdown(copy, Int32(SHUT_RD))
