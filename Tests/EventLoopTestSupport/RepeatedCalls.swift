@@ -19,15 +19,13 @@ public final class RepeatedCalls: Sendable {
     /// How many calls a test makes.
     public let total: Int
 
-    private struct Sample {
-        /// The lowest of several.
-        var place = Int.max
-        var memory = 0
-    }
     private struct Calls {
         var count = 0
-        var early = Sample()
-        var late = Sample()
+        /// The lowest of several.
+        var earlyPlace = Int.max, latePlace = Int.max
+        /// A call may hold memory of its own, another one less: the report of a stall has a backtrace, or none if the thread did not answer in
+        /// time. Therefore the most of several early calls, and the least of several late ones.
+        var earlyMemory = 0, lateMemory = Int.max
     }
     private let calls = Locked(Calls())
 
@@ -40,24 +38,31 @@ public final class RepeatedCalls: Sendable {
     /// For the handler: this is one of its calls.
     public func note() {
         let place = Int(placeOnStack())
-        let (first, window) = (total / 3, total / 30)
+        let window = total / 30
         let count = calls.withLock { calls in
             calls.count += 1
-            if (first - window..<first).contains(calls.count) { calls.early.place = min(calls.early.place, place) }
-            if (total - window..<total).contains(calls.count) { calls.late.place = min(calls.late.place, place) }
             return calls.count
         }
-        guard count == first || count == total else { return }
+        let isEarly = (total / 3 - window + 1...total / 3).contains(count)
+        let isLate = (total - window + 1...total).contains(count)
+        guard isEarly || isLate else { return }
         let memory = allocatedBytes()
-        if count == first { calls.withLock { $0.early.memory = memory } }
-        if count == total { calls.withLock { $0.late.memory = memory } }
+        calls.withLock { calls in
+            if isEarly {
+                calls.earlyPlace = min(calls.earlyPlace, place)
+                calls.earlyMemory = max(calls.earlyMemory, memory)
+            } else {
+                calls.latePlace = min(calls.latePlace, place)
+                calls.lateMemory = min(calls.lateMemory, memory)
+            }
+        }
     }
 
     public var areEnough: Bool { calls.withLock { $0.count >= total } }
 
     /// By how much the last calls are deeper in the stack than those at the first third, and how many bytes more are allocated.
     public var growth: (stack: Int, memory: Int) {
-        calls.withLock { (stack: $0.early.place - $0.late.place, memory: $0.late.memory - $0.early.memory) }
+        calls.withLock { (stack: $0.earlyPlace - $0.latePlace, memory: $0.lateMemory - $0.earlyMemory) }
     }
 
     public func expectNoGrowth(_ location: SourceLocation = #_sourceLocation) {

@@ -45,6 +45,17 @@ import Darwin
             #endif
         }
     }
+
+    @Test func `a call that holds less memory than the others is no growth`() async {
+        await #expect(processExitsWith: .success) {
+            let calls = RepeatedCalls()
+            for number in 1...calls.total {
+                let held = [UInt8](repeating: 0, count: number == calls.total / 3 ? 0 : 2 * RepeatedCalls.allowed.memory)
+                withExtendedLifetime(held) { calls.note() }
+            }
+            calls.expectNoGrowth()
+        }
+    }
 }
 
 enum RepeatedHandler: String, CaseIterable, Codable, Sendable {
