@@ -65,6 +65,8 @@ private func pingPong(on eventLoop: any NIOCore.EventLoop) async throws -> (Echo
                 order.withLock { $0.append("handler") }
             }
             mayEnd.open()
+            // In the order in which one adds the other.
+            try await host.runLoop.performAsync {}
             try await host.eventLoop.submit {}.get()
             let mayGoOn = Gate()
             host.eventLoop.execute {
@@ -73,8 +75,8 @@ private func pingPong(on eventLoop: any NIOCore.EventLoop) async throws -> (Echo
                 order.withLock { $0.append("task") }
             }
             mayGoOn.open()
-            try await host.runLoop.performAsync {}
             try await host.eventLoop.submit {}.get()
+            try await host.runLoop.performAsync {}
             #expect(order.withLock { $0 } == ["handler", "NIO", "task", "perform"])
             await host.end()
         }
