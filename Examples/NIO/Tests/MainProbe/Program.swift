@@ -107,11 +107,12 @@ enum Program {
         }
     }
 
-    /// A program that the child becomes has none of the host's descriptors. NIO does not close its epoll set on exec.
+    /// A program that the child becomes has none of the host's descriptors. NIO does not close its epoll set on exec. `ls` lists its own, because
+    /// the shell closes pipes meanwhile.
     @MainActor private static func exec(_ host: NIOHost) async throws {
         let child = systemFork()
         if child == 0 {
-            let arguments = ["/bin/sh", "-c", "ls -l /proc/$$/fd | grep -o 'anon_inode.*'; true"]
+            let arguments = ["/bin/sh", "-c", "ls -l /proc/self/fd | grep -o 'anon_inode.*'; true"]
             let words: [UnsafeMutablePointer<CChar>?] = arguments.map { strdup($0) } + [nil]
             execv("/bin/sh", words)
             _exit(1)
