@@ -1,14 +1,16 @@
 // Rules proved here (docs/from-nio.md, semantics 19.17): a recording has one span for each pass of NIO, and the watchdog reports a channel
 // handler that takes long. A loop that nobody observes has no part in this.
 
+import CPlatform
 import EventLoop
-import EventLoopNIO
 import EventLoopObserving
 import Glibc
 import NIOCore
 import NIOPosix
 import TestSupport
 import Testing
+
+@testable import EventLoopNIO
 
 /// Whether an object of this process calls epoll_wait where it can be seen. A sanitizer replaces the call.
 private let canSeePasses = !isUnderThreadSanitizer
@@ -78,6 +80,25 @@ private let canSeePasses = !isUnderThreadSanitizer
             await host.end()
         }
         watchdog.invalidate()
+    }
+
+    /// While the loop of the host is observed, passes are looked for in NIO's set.
+    @Test func `the set that has a descriptor is found while other threads make and close sets`() throws {
+        // The other threads have lower numbers, which are looked at first.
+        let first = (1...8).map { _ in cplatform_make_outer_set() }
+        let (set, number) = (cplatform_make_outer_set(), cplatform_make_outer_set())
+        for descriptor in first { close(descriptor) }
+        defer { for descriptor in [set, number] { close(descriptor) } }
+        try #require(cplatform_add_inner_set(set, number) == 0)
+        let isOver = Box(false)
+        let others = (1...8).map { _ in
+            plainThread {
+                while !isOver.value { close(cplatform_make_outer_set()) }  // ends: below
+            }
+        }
+        for _ in 1...3_000 { #expect(epollSet(of: number) == .found(set)) }
+        isOver.value = true
+        for other in others { try other.join() }
     }
 
     @Test func `a recording may begin and end many times, also after another host of the same loop has ended`() async throws {
