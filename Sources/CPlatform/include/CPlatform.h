@@ -228,7 +228,7 @@ int cplatform_poll_nested_poller(int nested_poller);
 // reading; it may be reported once more. Tries the open descriptors in order of their distance from the member's number.
 int cplatform_find_epoll_set(int member);
 // The descriptors in an epoll set, from the kernel's own list (proc(5), fdinfo: `tfd`). Returns their number, and stores at most `capacity`
-// of them in `members`; -1 if there is no such list.
+// of them in `members`; -1 with errno if there is no such list, which is ENOENT if the set has been closed.
 int cplatform_epoll_members(int set, int *members, int capacity);
 // Waits until a descriptor is readable, for ever if `milliseconds` is negative. Returns false if the time passed or a signal came instead.
 // With a descriptor of -1 it is a pause.
