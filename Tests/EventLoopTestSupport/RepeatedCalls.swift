@@ -13,7 +13,8 @@ import Glibc
 /// The first third of the calls is for what is made once. The last calls of that third are compared with the last calls of all. Single
 /// calls may differ in how the loop comes to them; a handler that is wrapped in another function at each call is deeper by kilobytes.
 public final class RepeatedCalls: Sendable {
-    /// What may differ between two calls, in bytes: less than one function and one block of memory for each of 600 calls between them.
+    /// What may differ between two calls, in bytes: less than one function and the smallest block of memory for each of the calls
+    /// between them, of which there are 571 at least.
     public static let allowed = (stack: 4_096, memory: 8_192)
 
     /// How many calls a test makes.

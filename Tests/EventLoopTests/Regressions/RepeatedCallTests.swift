@@ -56,7 +56,26 @@ import Darwin
             calls.expectNoGrowth()
         }
     }
+
+    #if canImport(Glibc)
+    /// With the fewest calls of a test, and as much memory less in a late call as a report of a stall has for its backtrace.
+    @Test(.enabled(if: !isUnderAddressSanitizer && !isUnderThreadSanitizer))
+    func `the smallest block that each call leaves behind is found, also if a late call holds less`() async {
+        await #expect(processExitsWith: .success) {
+            let calls = RepeatedCalls(RepeatedHandler.stall.callCount)
+            let (window, backtrace) = (calls.total / 30, 9_400)
+            for number in 1...calls.total {
+                _ = Unmanaged.passRetained(Smallest())
+                let held = [UInt8](repeating: 0, count: number == calls.total - window + 1 ? 0 : backtrace)
+                withExtendedLifetime(held) { calls.note() }
+            }
+            #expect(calls.growth.memory > RepeatedCalls.allowed.memory)
+        }
+    }
+    #endif
 }
+
+private final class Smallest {}
 
 enum RepeatedHandler: String, CaseIterable, Codable, Sendable {
     case repeatingTimer, onDemandTimer, timerFiredByHand, delayedPerform
