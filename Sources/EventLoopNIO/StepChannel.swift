@@ -220,11 +220,9 @@ func epollSet(of descriptor: Int32) -> EpollSet {
         }
         if members.isEmpty { members = Array(repeating: -1, count: 1 << 20) }
         let count = cplatform_epoll_members(set, &members, Int32(members.count))
-        if count < 0 {
-            // Another thread has closed that set meanwhile; this thread's is open.
-            if errno == ENOENT { continue }
-            return .unknown
-        }
+        // Another thread has closed that set meanwhile; this thread's is open.
+        if count < 0 && errno == ENOENT { continue }
+        if count < 0 { return .unknown }
         if members.prefix(Int(count)).contains(descriptor) { return .found(set) }
     }
     return .none

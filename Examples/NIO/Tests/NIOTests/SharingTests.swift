@@ -65,7 +65,7 @@ private func pingPong(on eventLoop: any NIOCore.EventLoop) async throws -> (Echo
                 order.withLock { $0.append("handler") }
             }
             mayEnd.open()
-            // In the order in which one adds the other.
+            // Each is awaited before what it adds.
             try await host.runLoop.performAsync {}
             try await host.eventLoop.submit {}.get()
             let mayGoOn = Gate()
