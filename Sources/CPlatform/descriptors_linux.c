@@ -222,16 +222,38 @@ int cplatform_find_epoll_set(int member) {
     return -1;
 }
 
-int cplatform_epoll_members(int set, int *members, int capacity) {
-    char path[64], line[256];
+static FILE *list_of_set(int set) {
+    char path[64];
     snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", set);
-    FILE *list = fopen(path, "re");
+    return fopen(path, "re");
+}
+
+int cplatform_epoll_members(int set, int *members, int capacity) {
+    char line[256];
+    FILE *list = list_of_set(set);
     if (!list) return -1;
     int count = 0, member;
     while (count < capacity && fgets(line, sizeof(line), list))
         if (sscanf(line, "tfd: %d", &member) == 1) members[count++] = member;
     fclose(list);
     return count;
+}
+
+int cplatform_epoll_contains(int set, int member) {
+    char line[256];
+    FILE *list = list_of_set(set);
+    if (!list) return -1;
+    int contains = 0, number;
+    unsigned int events;
+    unsigned long long data;
+    while (!contains && fgets(line, sizeof(line), list)) {
+        if (sscanf(line, "tfd: %d events: %x data: %llx", &number, &events, &data) != 3 || number != member) continue;
+        // MOD to what it is: see `is_in_set`. The kernel has an entry for each pair of number and file.
+        struct epoll_event same = {.events = events, .data.u64 = data};
+        contains = epoll_ctl(set, EPOLL_CTL_MOD, member, &same) == 0;
+    }
+    fclose(list);
+    return contains;
 }
 
 int cplatform_make_outer_set(void) { return epoll_create1(EPOLL_CLOEXEC); }

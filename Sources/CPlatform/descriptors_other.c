@@ -157,6 +157,7 @@ int cplatform_poll_nested_poller(int nested_poller) {
 // Never called here: a closed descriptor leaves the kernel's set, whatever duplicates it has.
 int cplatform_find_epoll_set(int member) { return -1; }
 int cplatform_epoll_members(int set, int *members, int capacity) { return -1; }
+int cplatform_epoll_contains(int set, int member) { return -1; }
 
 // A kqueue could be found with EV_ENABLE, and put into another one. But there the deadline is a timeout of libevent's, which makes no kqueue
 // readable, so that is not enough, and nothing of it has been tried.

@@ -207,7 +207,6 @@ enum EpollSet: Equatable {
 func epollSet(of descriptor: Int32) -> EpollSet {
     guard let folder = opendir("/proc/self/fd") else { return .unknown }
     defer { closedir(folder) }
-    var members: [Int32] = []
     while let entry = readdir(folder) {  // ends with the folder
         let name = withUnsafePointer(to: &entry.pointee.d_name) {
             $0.withMemoryRebound(to: CChar.self, capacity: Int(NAME_MAX) + 1) { String(cString: $0) }
@@ -218,12 +217,12 @@ func epollSet(of descriptor: Int32) -> EpollSet {
         guard String(decoding: target.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self) == "anon_inode:[eventpoll]" else {
             continue
         }
-        if members.isEmpty { members = Array(repeating: -1, count: 1 << 20) }
-        let count = cplatform_epoll_members(set, &members, Int32(members.count))
+        switch cplatform_epoll_contains(set, descriptor) {
+        case 1: return .found(set)
         // Another thread has closed that set meanwhile; this thread's is open.
-        if count < 0 && errno == ENOENT { continue }
-        if count < 0 { return .unknown }
-        if members.prefix(Int(count)).contains(descriptor) { return .found(set) }
+        case -1 where errno != ENOENT: return .unknown
+        default: continue
+        }
     }
     return .none
 }

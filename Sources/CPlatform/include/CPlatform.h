@@ -230,6 +230,10 @@ int cplatform_find_epoll_set(int member);
 // The descriptors in an epoll set, from the kernel's own list (proc(5), fdinfo: `tfd`). Returns their number, and stores at most `capacity`
 // of them in `members`; -1 with errno if there is no such list, which is ENOENT if the set has been closed.
 int cplatform_epoll_members(int set, int *members, int capacity);
+// Whether an epoll set contains the file that `member` refers to, under that number: 1 or 0; -1 as above. The kernel's list alone does not
+// say so: it has numbers that were closed, and those of another program, whose set this one has inherited. Changes nothing; only the thread
+// that changes the registration of `member` may ask.
+int cplatform_epoll_contains(int set, int member);
 // Waits until a descriptor is readable, for ever if `milliseconds` is negative. Returns false if the time passed or a signal came instead.
 // With a descriptor of -1 it is a pause.
 bool cplatform_wait_for_readable(int descriptor, int milliseconds);

@@ -12,6 +12,14 @@ import Testing
 
 @testable import EventLoopNIO
 
+/// What the kernel lists for a set: each number, with the events and the word that the owner of the set has for it.
+private func entries(of set: Int32) throws -> [Substring] {
+    let list = open("/proc/self/fdinfo/\(set)", O_RDONLY)
+    try #require(list >= 0)
+    defer { close(list) }
+    return drain(list).split(separator: "\n").filter { $0.hasPrefix("tfd:") }
+}
+
 /// Whether an object of this process calls epoll_wait where it can be seen. A sanitizer replaces the call.
 private let canSeePasses = !isUnderThreadSanitizer
 
@@ -82,23 +90,41 @@ private let canSeePasses = !isUnderThreadSanitizer
         watchdog.invalidate()
     }
 
-    /// While the loop of the host is observed, passes are looked for in NIO's set.
-    @Test func `the set that has a descriptor is found while other threads make and close sets`() throws {
-        // The other threads have lower numbers, which are looked at first.
-        let first = (1...8).map { _ in cplatform_make_outer_set() }
-        let (set, number) = (cplatform_make_outer_set(), cplatform_make_outer_set())
-        for descriptor in first { close(descriptor) }
-        defer { for descriptor in [set, number] { close(descriptor) } }
-        try #require(cplatform_add_inner_set(set, number) == 0)
-        let isOver = Box(false)
-        let others = (1...8).map { _ in
-            plainThread {
-                while !isOver.value { close(cplatform_make_outer_set()) }  // ends: below
+    /// While the loop of the host is observed, passes are looked for in NIO's set. In a process of its own: other tests count descriptors.
+    @Test func `the set that has a descriptor is found while other threads make and close sets`() async {
+        await #expect(processExitsWith: .success) {
+            // The other threads have lower numbers, which are looked at first.
+            let first = (1...8).map { _ in cplatform_make_outer_set() }
+            let (set, number) = (cplatform_make_outer_set(), cplatform_make_outer_set())
+            for descriptor in first { close(descriptor) }
+            try #require(cplatform_add_inner_set(set, number) == 0)
+            let isOver = Box(false)
+            let others = (1...8).map { _ in
+                plainThread {
+                    while !isOver.value { close(cplatform_make_outer_set()) }  // ends: below
+                }
             }
+            for _ in 1...3_000 { #expect(epollSet(of: number) == .found(set)) }
+            isOver.value = true
+            for other in others { try other.join() }
         }
-        for _ in 1...3_000 { #expect(epollSet(of: number) == .found(set)) }
-        isOver.value = true
-        for other in others { try other.join() }
+    }
+
+    /// NIO does not close its set on exec, so a program may have a set that lists the numbers of the program before.
+    @Test func `an inherited set that lists the number of a host for another file is not the host's, and looking changes no set`() async {
+        await #expect(processExitsWith: .success) {
+            let (inherited, set, file) = (cplatform_make_outer_set(), cplatform_make_outer_set(), cplatform_make_outer_set())
+            let number = fcntl(file, F_DUPFD_CLOEXEC, 3)
+            try #require(cplatform_add_inner_set(inherited, number) == 0)
+            // The set goes on listing the number, because the file is open.
+            try #require(cplatform_redirect(number, cplatform_make_endless()) == 0)
+            #expect(epollSet(of: number) == .none)
+            try #require(cplatform_add_inner_set(set, number) == 0)
+            let before = try [inherited, set].map(entries)
+            #expect(before.allSatisfy { $0.count == 1 })
+            #expect(epollSet(of: number) == .found(set))
+            #expect(try [inherited, set].map(entries) == before)
+        }
     }
 
     @Test func `a recording may begin and end many times, also after another host of the same loop has ended`() async throws {
