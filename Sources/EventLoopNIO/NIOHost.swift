@@ -83,25 +83,22 @@ public final class NIOHost: Sendable {
 
     /// The run loop is its thread's again. Returns when it is.
     ///
-    /// Safe to call twice, when the event loop has been shut down, and on the event loop's own executor. A task on the run loop itself may
-    /// call it: the call returns on the same thread, which goes on as NIO's. Nobody runs the loop then, so a task that leaves the thread and
-    /// has to come back waits until somebody does.
+    /// Safe to call twice, when the event loop has been shut down, and on the event loop's own executor. On the event loop's thread it does not
+    /// suspend. So a task on the run loop itself may call it: it goes on in the run in progress, and the thread then goes on as NIO's. Nobody
+    /// runs the loop then, so a task that leaves the thread and has to come back waits until somebody does.
     public func end(isolation: isolated (any Actor)? = #isolation) async {
         if channel.isOver { return }
-        // A job of NIO's own executor is on the thread, too, but in no run of the loop, and NIO resumes it only when `serve` has returned.
-        let isOnLoop = runLoop.isCurrent && runLoop.runDepth > 0
-        let caller = ReturningCaller()
-        let (channel, eventLoop) = (channel, eventLoop)
+        // The thread itself does not suspend here: the way back to an actor of the loop may lead through Swift's pool, and nobody would run the
+        // loop when the actor's job arrives.
+        if eventLoop.inEventLoop { return channel.end() }
+        let channel = channel
         let _: Void? = try? await withCheckedThrowingContinuation { continuation in
             let request = OneAnswer(continuation)
             eventLoop.execute {
                 channel.end()
                 request.resume(with: .success(()))
-                if isOnLoop { channel.serve(until: caller) }
             }
         }
-        caller.hasReturned.store(true, ordering: .relaxed)
-        if isOnLoop && runLoop.isCurrent && eventLoop.inEventLoop { runLoop.stop() }
     }
 }
 
@@ -109,11 +106,6 @@ let notSupported = RunLoop.SourceError.system(operation: "hosting a run loop on 
 
 private final class Outcome: Sendable {
     let error = Mutex<(any Error)?>(nil)
-}
-
-/// The task that awaits `end()`.
-final class ReturningCaller: Sendable {
-    let hasReturned = Atomic<Bool>(false)
 }
 
 /// Resumes its continuation once: with an answer, or with ESHUTDOWN when the last reference goes.

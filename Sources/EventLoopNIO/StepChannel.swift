@@ -26,7 +26,6 @@ final class StepChannel: ChannelInboundHandler, ChannelOutboundHandler, @uncheck
 
     private let eventLoop: any NIOCore.EventLoop
     private let runLoop: RunLoop
-    private let mode: RunLoop.Mode
     private let hosted: RunLoop.HostedLoop
     private let number: Int32
     private var channel: (any Channel)?
@@ -58,7 +57,6 @@ final class StepChannel: ChannelInboundHandler, ChannelOutboundHandler, @uncheck
         let operation = "hosting a run loop on an event loop"
         if Self.ofThread.currentValue != nil { throw .system(operation: operation, errno: EALREADY) }
         self.eventLoop = eventLoop
-        self.mode = mode
         runLoop = .current
         hosted = try runLoop.hosted(mode: mode)
         number = fcntl(hosted.descriptor, F_DUPFD_CLOEXEC, 3)
@@ -178,20 +176,12 @@ final class StepChannel: ChannelInboundHandler, ChannelOutboundHandler, @uncheck
 
     private func finish() {
         if over.exchange(true, ordering: .acquiringAndReleasing) { return }
-        passes = nil
+        // A run of the loop is inside a pass, which the next task of NIO ends.
+        if let reader = passes.take(), runLoop.runDepth > 0 {
+            eventLoop.assumeIsolated().execute { withExtendedLifetime(reader) {} }
+        }
         hosted.invalidate()
         Self.ofThread.currentValue = nil
-    }
-
-    /// Runs the loop, which nobody drives any more, until the task that has awaited the end has gone on: the task stops the run.
-    func serve(until caller: ReturningCaller) { /* DOES CALLOUT */
-        // The runtime may send the task through its pool first, so its job may come late, and the mode may be empty.
-        let keeper = runLoop.keepAlive(forMode: mode)
-        let deadline = RunLoop.Instant.now + .seconds(1)
-        while !caller.hasReturned.load(ordering: .relaxed), RunLoop.Instant.now < deadline {  // ends: by the deadline
-            _ = runLoop.run(mode: mode, until: deadline)
-        }
-        keeper.cancel()
     }
 }
 

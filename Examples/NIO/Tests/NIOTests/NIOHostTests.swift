@@ -39,8 +39,10 @@ private actor OnLoop {
         count += 1
         return loop.isCurrent
     }
-    func end(_ host: NIOHost) async -> Bool {
+    func end(_ host: NIOHost, before: @Sendable () -> Void = {}, after: @Sendable () -> Void = {}) async -> Bool {
+        before()
         await host.end()
+        after()
         return host.eventLoop.inEventLoop
     }
 }
@@ -50,11 +52,10 @@ private actor OnEventLoop {
     private let eventLoop: any NIOCore.EventLoop
     nonisolated var unownedExecutor: UnownedSerialExecutor { eventLoop.executor.asUnownedSerialExecutor() }
     init(_ eventLoop: any NIOCore.EventLoop) { self.eventLoop = eventLoop }
-    /// Returns how long it took.
-    func end(_ host: NIOHost) async -> Duration {
-        let start = ContinuousClock.now
+    func end<Value: Sendable>(_ host: NIOHost, before: @Sendable () -> Void, after: @Sendable () -> Value) async -> Value {
+        before()
         await host.end()
-        return start.duration(to: .now)
+        return after()
     }
 }
 
@@ -187,15 +188,74 @@ private func settle(_ host: NIOHost) async throws {
         }
     }
 
-    @Test func `end on NIO's own executor does not wait for itself`() async throws {
-        try await withGroup { group in
-            // A wait for itself ends after a second. Any call may take longer on a busy machine, but not each.
-            var fastest = Duration.seconds(60)
-            for _ in 0..<20 where fastest >= .seconds(1) {
-                let host = try await NIOHost.start(on: group.next())
-                fastest = min(fastest, await OnEventLoop(host.eventLoop).end(host))
+    @Test func `end returns in a task, and in an actor, on the loop itself while every thread of Swift's pool is blocked`() async {
+        await #expect(processExitsWith: .success) {
+            let hosts = try await NIOHost.start(onAllOf: MultiThreadedEventLoopGroup(numberOfThreads: 2))
+            let (blocked, mayGoOn, hasEnded) = (Box(0), Gate(), [Gate(), Gate()])
+            // The test's own task blocks the last thread.
+            let others = sysconf(Int32(_SC_NPROCESSORS_ONLN)) - 1
+            let waitForOthers = { @Sendable in
+                while blocked.value < others { sched_yield() }  // ends: below
             }
-            #expect(fastest < .seconds(1))
+            Task(executorPreference: hosts[0].runLoop) {
+                waitForOthers()
+                await hosts[0].end()
+                hasEnded[0].open()
+            }
+            let isInActor = Gate()
+            Task {
+                let before = { @Sendable in
+                    isInActor.open()
+                    waitForOthers()
+                }
+                await OnLoop(hosts[1].runLoop).end(hosts[1], before: before, after: { hasEnded[1].open() })
+            }
+            try await isInActor.waitInTask()
+            for _ in 0...others {
+                Task.detached {
+                    blocked.increment()
+                    mayGoOn.wait()
+                }
+            }
+            for gate in hasEnded { gate.wait() }
+            mayGoOn.open()
+        }
+    }
+
+    @Test func `end in a nested run ends the host at once, and the run goes on`() async throws {
+        try await withGroup { group in
+            let host = try await NIOHost.start(on: group.next())
+            let loop = host.runLoop
+            let depths = Locked<[Int]>([])
+            try await loop.performAsync {
+                Task(executorPreference: loop) {
+                    await host.end()
+                    depths.withLock { $0.append(loop.runDepth) }
+                    loop.perform {
+                        depths.withLock { $0.append(loop.runDepth) }
+                        loop.stop()
+                    }
+                }
+                let timer = RunLoop.Timer(after: .seconds(60)) { _ in }
+                loop.add(timer)
+                #expect(loop.run(for: .seconds(60)) == .stopped)
+                timer.invalidate()
+                depths.withLock { $0.append(loop.runDepth) }
+            }
+            #expect(depths.withLock { $0 } == [2, 2, 1])
+            // The thread is NIO's, and may have another host.
+            let second = try await NIOHost.start(on: host.eventLoop)
+            try await second.runLoop.performAsync {}
+            await second.end()
+        }
+    }
+
+    @Test func `end on NIO's own executor returns before NIO goes on`() async throws {
+        try await withGroup { group in
+            let host = try await NIOHost.start(on: group.next())
+            let hasGoneOn = Box(false)
+            let before = { @Sendable in host.eventLoop.execute { hasGoneOn.value = true } }
+            #expect(await OnEventLoop(host.eventLoop).end(host, before: before, after: { !hasGoneOn.value }))
         }
     }
 

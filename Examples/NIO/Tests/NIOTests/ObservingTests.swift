@@ -127,6 +127,32 @@ private let canSeePasses = !isUnderThreadSanitizer
         }
     }
 
+    @Test func `a pass in which the run loop ends its host is recorded, and so are those of the next host`() async throws {
+        try await withGroup { group in
+            let host = try await NIOHost.start(on: group.next())
+            let loop = host.runLoop
+            loop.startRecording()
+            try await loop.performAsync {}
+            try await host.eventLoop.scheduleTask(in: .milliseconds(1)) {}.futureResult.get()
+            let end = Task(executorPreference: loop) {
+                await host.end()
+                return RunLoop.Instant.now
+            }
+            let ended = await end.value
+            let next = try await NIOHost.start(on: host.eventLoop)
+            let started = RunLoop.Instant.now
+            try await loop.performAsync {}
+            // The first wait ends with a pass, which is over when the second one has ended.
+            for _ in 1...2 { try await host.eventLoop.scheduleTask(in: .milliseconds(1)) {}.futureResult.get() }
+            let passes = try #require(loop.stopRecording()).events.filter { $0.kind == .hostedLibrary }
+            #expect(passes.allSatisfy { $0.label == "NIO" && $0.depth == 0 })
+            #expect(passes.contains { $0.start < ended && ended < $0.start.advanced(by: $0.duration) })
+            #expect(passes.contains { started < $0.start })
+            for (one, other) in zip(passes, passes.dropFirst()) { #expect(one.start.advanced(by: one.duration) <= other.start) }
+            await next.end()
+        }
+    }
+
     @Test func `a recording may begin and end many times, also after another host of the same loop has ended`() async throws {
         try await withGroup(2) { group in
             for _ in 1...5 {
