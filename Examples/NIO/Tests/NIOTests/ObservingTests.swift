@@ -32,7 +32,7 @@ private let canSeePasses = !isUnderThreadSanitizer
             try await host.runLoop.performAsync {}
             // After a wait.
             try await host.eventLoop.scheduleTask(in: .milliseconds(20)) {}.futureResult.get()
-            for _ in 1...10 {
+            for _ in 1...11 {
                 try await host.eventLoop.submit { _ = usleep(1_000) }.get()
                 try await host.runLoop.performAsync {}
             }
@@ -40,12 +40,12 @@ private let canSeePasses = !isUnderThreadSanitizer
             let passes = events.filter { $0.kind == .hostedLibrary }
             #expect(!passes.isEmpty)
             #expect(passes.allSatisfy { $0.label == "NIO" && $0.depth == 0 })
-            // What was submitted in ten calls, of which one pass may serve several.
+            // What was submitted in the first ten calls, of which one pass may serve several.
             #expect(passes.reduce(.zero) { $0 + $1.duration } >= .milliseconds(10))
             // Passes follow one another.
             for (one, next) in zip(passes, passes.dropFirst()) { #expect(one.start.advanced(by: one.duration) <= next.start) }
-            // A step is inside a pass.
-            let performs = events.filter { $0.kind == .perform }.dropFirst()
+            // A step is inside a pass. That of the last one may not be over.
+            let performs = events.filter { $0.kind == .perform }.dropFirst().dropLast()
             #expect(performs.count >= 9)
             for perform in performs {
                 #expect(passes.contains { $0.start <= perform.start && perform.start <= $0.start.advanced(by: $0.duration) })
