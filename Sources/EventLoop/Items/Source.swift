@@ -171,7 +171,8 @@ extension _SourceOfAKind {
 struct SourceState: Sendable {
     /// One membership for each loop that the source is in, or is being added to. Most sources have one.
     private(set) var first: SourceMembership?
-    private(set) var others: [SourceMembership]?
+    /// The first closure of `onInvalidation`, which is usually the only one.
+    private var firstBody: (@Sendable (RunLoop.Source) -> Void)?
     private(set) var rare: Rare?
     var isFinished = false
     /// Whether the source is or ever was in a loop.
@@ -181,8 +182,7 @@ struct SourceState: Sendable {
     final class Rare: @unchecked Sendable {
         // SAFETY: guarded by the source's lock, like the state that refers to it.
 
-        /// The first of the bodies, which is usually the only one, is stored without an array.
-        @exclusivity(unchecked) fileprivate var firstBody: (@Sendable (RunLoop.Source) -> Void)?
+        fileprivate var others: [SourceMembership] = []
         fileprivate var otherBodies: [@Sendable (RunLoop.Source) -> Void] = []
         var failure: RunLoop.SourceError?
         fileprivate var waitingToServe: [SourceMembership] = []
@@ -197,17 +197,12 @@ struct SourceState: Sendable {
     }
 
     mutating func addInvalidation(_ body: @escaping @Sendable (RunLoop.Source) -> Void) {
-        let rare = madeRare()
-        if rare.firstBody == nil && rare.otherBodies.isEmpty { rare.firstBody = body } else { rare.otherBodies.append(body) }
+        if hasInvalidationBodies { madeRare().otherBodies.append(body) } else { firstBody = body }
     }
 
-    var hasInvalidationBodies: Bool { rare.map { $0.firstBody != nil || !$0.otherBodies.isEmpty } ?? false }
+    var hasInvalidationBodies: Bool { firstBody != nil || rare?.otherBodies.isEmpty == false }
 
-    mutating func takeInvalidation() -> (@Sendable (RunLoop.Source) -> Void)? {
-        guard let rare else { return nil }
-        if let first = rare.firstBody.take() { return first }
-        return rare.otherBodies.isEmpty ? nil : rare.otherBodies.removeFirst()
-    }
+    mutating func takeInvalidation() -> (@Sendable (RunLoop.Source) -> Void)? { firstBody.take() ?? rare?.otherBodies.takeFirst() }
 
     /// Adds a loop to those that wait for the handler to return on another thread.
     mutating func wait(_ membership: SourceMembership) {
@@ -220,30 +215,33 @@ struct SourceState: Sendable {
         return rare?.waitingToServe ?? []
     }
 
-    var memberships: [SourceMembership] { first.map { [$0] + (others ?? []) } ?? [] }
+    var memberships: [SourceMembership] { first.map { [$0] + (rare?.others ?? []) } ?? [] }
+    /// All of them if there is more than one.
+    var several: [SourceMembership]? { rare?.others.isEmpty == false ? memberships : nil }
 
     func membership(of loop: RunLoop) -> SourceMembership? {
         if let first, first.loop === loop { return first }
-        return others?.first { $0.loop === loop }
+        return rare?.others.first { $0.loop === loop }
     }
 
     mutating func add(_ membership: SourceMembership) {
         wasAdded = true
-        if first == nil { first = membership } else { others = (others ?? []) + [membership] }
+        if first == nil { first = membership } else { madeRare().others.append(membership) }
     }
 
     mutating func remove(_ membership: SourceMembership) {
-        if others == nil && first === membership { return first = nil }
-        let left = memberships.filter { $0 !== membership }
-        first = left.first
-        others = left.count > 1 ? Array(left.dropFirst()) : nil
+        if first !== membership { rare?.others.removeAll { $0 === membership } } else { first = rare?.others.takeFirst() }
     }
 
     /// Calls `body` with each membership, unretained.
     @inline(__always) func forEachMembership(_ body: (SourceMembership) -> Void) {
         if first != nil { Borrowed(first.unsafelyUnwrapped, keptBy: .list).use(body) }
-        if others != nil { for index in others!.indices { Borrowed(others![index], keptBy: .list).use(body) } }
+        if let rare { for index in rare.others.indices { Borrowed(rare.others[index], keptBy: .list).use(body) } }
     }
+}
+
+extension Array {
+    fileprivate mutating func takeFirst() -> Element? { isEmpty ? nil : removeFirst() }
 }
 
 extension RunLoop.Source {

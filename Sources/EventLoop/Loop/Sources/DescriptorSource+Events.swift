@@ -27,10 +27,10 @@ extension RunLoop.DescriptorSource {
 extension RunLoop.Source {
     /// Has every loop that the source is in read `watch` again.
     func watchDidChange(callsOut: Bool = true) { /* DOES CALLOUT */
-        let (first, others) = state.withLock { ($0.first, $0.others) }
+        let (first, several) = state.withLock { ($0.first, $0.several) }
         guard let first else { return }
-        guard let others else { return first.loop.submitRewatch(of: first, callsOut: callsOut) }
-        SourceMembership.ownLoopLast([first] + others) { $0.loop.submitRewatch(of: $0, callsOut: callsOut) }
+        guard let several else { return first.loop.submitRewatch(of: first, callsOut: callsOut) }
+        SourceMembership.ownLoopLast(several) { $0.loop.submitRewatch(of: $0, callsOut: callsOut) }
     }
 }
 

@@ -7,13 +7,12 @@ extension RunLoop.Source {
         let posted = RecordedPosts.present
         if posted != 0 { recordPost(at: posted) }
         // Most ports are in one loop: it is held by itself, and no list is made.
-        let (loop, others) =
+        let (loop, several) =
             state.withLockIfOwn { state -> (RunLoop?, [SourceMembership]?) in
                 state.forEachMembership { $0.loop.enqueueMessages(of: $0) }
-                return (state.first?.loop, state.others)
+                return (state.first?.loop, state.several)
             } ?? (nil, nil)
-        loop?.notify(.messages)
-        for other in others ?? [] { other.loop.notify(.messages) }
+        if let several { for membership in several { membership.loop.notify(.messages) } } else { loop?.notify(.messages) }
     }
 }
 

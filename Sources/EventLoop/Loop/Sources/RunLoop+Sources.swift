@@ -323,10 +323,10 @@ extension RunLoop.Source {
         if isFirst { didInvalidate() }
         if isLast { return finish() }
         // Most sources are in one loop: no list is made for it.
-        let (first, others) = state.withLockIfOwn { ($0.first, $0.others) } ?? (nil, nil)
+        let (first, several) = state.withLockIfOwn { ($0.first, $0.several) } ?? (nil, nil)
         var isEndedHere = false
-        if let first, let others {
-            isEndedHere = Self.expel([first] + others)
+        if let several {
+            isEndedHere = Self.expel(several)
         } else if let first {
             isEndedHere = Borrowed(first.loop, keptBy: .membership).use { $0.expel(first) }
         }
