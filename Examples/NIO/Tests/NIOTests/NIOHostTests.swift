@@ -208,7 +208,7 @@ private func settle(_ host: NIOHost) async throws {
                     isInActor.open()
                     waitForOthers()
                 }
-                await OnLoop(hosts[1].runLoop).end(hosts[1], before: before, after: { hasEnded[1].open() })
+                _ = await OnLoop(hosts[1].runLoop).end(hosts[1], before: before, after: { hasEnded[1].open() })
             }
             try await isInActor.waitInTask()
             for _ in 0...others {
