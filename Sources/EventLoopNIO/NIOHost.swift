@@ -65,7 +65,8 @@ public final class NIOHost: Sendable {
     ///
     /// On the main thread the run loop is the main loop, so `@MainActor` runs. `eventLoop.shutdownGracefully()` ends it, from any thread; a
     /// signal does not, unless code handles the signal. Throws what `body` throws, and the errors of `start(on:mode:)`; the event loop is
-    /// shut down then. On the thread of an event loop it is a precondition failure.
+    /// shut down then. On the thread of an event loop it is a precondition failure. If the thread is a `RunLoopThread`'s, its `stop()` ends the
+    /// host, and waits until the event loop has been shut down.
     public static func run(mode: RunLoop.Mode = .default, _ body: @escaping @Sendable (NIOHost) throws -> Void) throws {
         precondition(
             MultiThreadedEventLoopGroup.currentEventLoop == nil, "this thread is an event loop of NIO already; use NIOHost.start(on:)")
@@ -85,7 +86,7 @@ public final class NIOHost: Sendable {
     ///
     /// Safe to call twice, when the event loop has been shut down, and on the event loop's own executor. On the event loop's thread it does not
     /// suspend. So a task on the run loop itself may call it: it goes on in the run in progress, and the thread then goes on as NIO's. Nobody
-    /// runs the loop then, so a task that leaves the thread and has to come back waits until somebody does.
+    /// runs the loop then, so a task of the loop that suspends afterwards waits until somebody does.
     public func end(isolation: isolated (any Actor)? = #isolation) async {
         if channel.isOver { return }
         // The thread itself does not suspend here: the way back to an actor of the loop may lead through Swift's pool, and nobody would run the

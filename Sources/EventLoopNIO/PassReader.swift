@@ -15,6 +15,7 @@ import NIOCore
 final class PassReader {
     private let hosted: RunLoop.HostedLoop
     private let memory = UnsafeMutablePointer<CHostPassesReader>.allocate(capacity: 1)
+    private var isOver = false
 
     /// Nil if NIO's calls cannot be seen: in a program that is linked without shared libraries, and with ThreadSanitizer, which replaces them.
     static func start(of eventLoop: any NIOCore.EventLoop, waitingOn set: Int32, hosting hosted: RunLoop.HostedLoop) -> PassReader? {
@@ -34,9 +35,17 @@ final class PassReader {
     }
 
     deinit {
+        end()
+        memory.deallocate()
+    }
+
+    /// Reports no more passes. Outside every callout of the run loop: the span of a pass ends after those inside.
+    func end() {
+        // The next host of the thread may have a reader by now.
+        if isOver { return }
+        isOver = true
         chost_passes_set_reader(nil)
         hosted.hostEndsPass()
-        memory.deallocate()
     }
 }
 

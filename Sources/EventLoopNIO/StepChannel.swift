@@ -39,7 +39,7 @@ final class StepChannel: ChannelInboundHandler, ChannelOutboundHandler, @uncheck
     private var set: Int32?
     /// A step is among NIO's tasks.
     private var hasQueuedStep = false
-    /// How many there were since NIO last asked the kernel for the number.
+    /// How many there were since NIO last read the number.
     private var queuedSteps = 0
     private let over = Atomic<Bool>(false)
 
@@ -128,6 +128,8 @@ final class StepChannel: ChannelInboundHandler, ChannelOutboundHandler, @uncheck
 
     private func step() { /* DOES CALLOUT */
         hosted.step()
+        // The run loop's `RunLoopThread` was stopped: further steps would do nothing, and leave the descriptor readable.
+        if runLoop.isOver { return end() }
         if hosted.isObserved != (passes != nil) { observationHasChanged() }
     }
 
@@ -157,9 +159,9 @@ final class StepChannel: ChannelInboundHandler, ChannelOutboundHandler, @uncheck
         if mode == .output { return context.close(mode: mode, promise: promise) }
         if isSwapped {
             isSwapped = false
-            // Fails only if the program has closed the host's descriptor behind its back.
-            let code = cplatform_redirect(number, hosted.descriptor)
-            precondition(code == 0, "the descriptor of a hosted run loop was closed by other code")
+            // dup3(2): EBADF also if the number is out of range, and setrlimit(2) may have lowered the limit. NIO then finds no entry in its set,
+            // which it reports to this pipeline only, and the entry goes with the file, which `finish` closes.
+            _ = cplatform_redirect(number, hosted.descriptor)
         }
         channel = nil
         context.close(mode: .all, promise: promise)
@@ -176,10 +178,8 @@ final class StepChannel: ChannelInboundHandler, ChannelOutboundHandler, @uncheck
 
     private func finish() {
         if over.exchange(true, ordering: .acquiringAndReleasing) { return }
-        // A run of the loop is inside a pass, which the next task of NIO ends.
-        if let reader = passes.take(), runLoop.runDepth > 0 {
-            eventLoop.assumeIsolated().execute { withExtendedLifetime(reader) {} }
-        }
+        // A callout of the run loop may be in progress, inside the pass. NIO's next task is outside, and before that of another host.
+        if let reader = passes.take() { eventLoop.assumeIsolated().execute { reader.end() } }
         hosted.invalidate()
         Self.ofThread.currentValue = nil
     }
@@ -195,7 +195,8 @@ enum EpollSet: Equatable {
 
 /// The epoll set of this process that has the descriptor. Linear in the number of open descriptors.
 func epollSet(of descriptor: Int32) -> EpollSet {
-    guard let folder = opendir("/proc/self/fd") else { return .unknown }
+    // Not /proc/self, which has no descriptors when the main thread has ended (pthread_exit).
+    guard let folder = opendir("/proc/thread-self/fd") else { return .unknown }
     defer { closedir(folder) }
     while let entry = readdir(folder) {  // ends with the folder
         let name = withUnsafePointer(to: &entry.pointee.d_name) {
@@ -203,7 +204,7 @@ func epollSet(of descriptor: Int32) -> EpollSet {
         }
         guard let set = Int32(name) else { continue }
         var target: [CChar] = Array(repeating: 0, count: 64)
-        guard readlink("/proc/self/fd/\(name)", &target, target.count - 1) > 0 else { continue }
+        guard readlink("/proc/thread-self/fd/\(name)", &target, target.count - 1) > 0 else { continue }
         guard String(decoding: target.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self) == "anon_inode:[eventpoll]" else {
             continue
         }

@@ -4,7 +4,6 @@
 // - No descriptor is left, none is inherited by exec, and none of somebody else's is touched.
 
 import EventLoop
-import EventLoopNIO
 import Glibc
 import NIOCore
 import NIOEmbedded
@@ -12,6 +11,8 @@ import NIOPosix
 import Synchronization
 import TestSupport
 import Testing
+
+@testable import EventLoopNIO
 
 func withGroup<R>(_ threads: Int = 1, _ body: (MultiThreadedEventLoopGroup) async throws -> R) async throws -> R {
     let group = MultiThreadedEventLoopGroup(numberOfThreads: threads)
@@ -193,7 +194,7 @@ private func settle(_ host: NIOHost) async throws {
             let hosts = try await NIOHost.start(onAllOf: MultiThreadedEventLoopGroup(numberOfThreads: 2))
             let (blocked, mayGoOn, hasEnded) = (Box(0), Gate(), [Gate(), Gate()])
             // The test's own task blocks the last thread.
-            let others = sysconf(Int32(_SC_NPROCESSORS_ONLN)) - 1
+            let others = System.coreCount - 1
             let waitForOthers = { @Sendable in
                 while blocked.value < others { sched_yield() }  // ends: below
             }
@@ -257,6 +258,33 @@ private func settle(_ host: NIOHost) async throws {
             let before = { @Sendable in host.eventLoop.execute { hasGoneOn.value = true } }
             #expect(await OnEventLoop(host.eventLoop).end(host, before: before, after: { !hasGoneOn.value }))
         }
+    }
+
+    @Test func `end returns although the limit of descriptors is below the host's number by then`() async {
+        await #expect(processExitsWith: .success) {
+            let fillers = (1...200).map { _ in open("/dev/null", O_RDONLY | O_CLOEXEC) }
+            let host = try await NIOHost.start(on: MultiThreadedEventLoopGroup(numberOfThreads: 1).next())
+            for filler in fillers { close(filler) }
+            var limit = rlimit(rlim_cur: 100, rlim_max: 1_000)
+            try #require(setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit) == 0)
+            await host.end()
+            limit.rlim_cur = limit.rlim_max
+            try #require(setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit) == 0)
+            let next = try await NIOHost.start(on: host.eventLoop)
+            try await next.runLoop.performAsync {}
+            await next.end()
+        }
+    }
+
+    @Test func `a thread of a run loop that is stopped ends its host`() async throws {
+        let thread = try RunLoopThread(name: "NIO")
+        let host = Box<NIOHost?>(nil)
+        thread.runLoop.perform { try? NIOHost.run(mode: "nio") { host.value = $0 } }
+        try await suspendUntil("it has a host") { host.value != nil }
+        thread.stop()
+        try await suspendUntil("it has none") { host.value?.channel.isOver == true }
+        try await host.value?.eventLoop.shutdownGracefully()
+        await thread.join()
     }
 
     @Test func `end from many tasks at once, with posts in between, returns in all`() async throws {

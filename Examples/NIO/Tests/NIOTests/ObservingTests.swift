@@ -127,29 +127,59 @@ private let canSeePasses = !isUnderThreadSanitizer
         }
     }
 
-    @Test func `a pass in which the run loop ends its host is recorded, and so are those of the next host`() async throws {
+    enum WayToEnd: CaseIterable {
+        case task
+        /// The callout is in no run of the loop.
+        case cancelOfSource
+        /// NIO has the end, the start and a step among the tasks of one turn.
+        case beforeTheNextHost
+    }
+
+    @Test(arguments: WayToEnd.allCases)
+    func `a pass in which the run loop ends its host is recorded, and so are those of the next host`(way: WayToEnd) async throws {
         try await withGroup { group in
             let host = try await NIOHost.start(on: group.next())
-            let loop = host.runLoop
+            let (loop, eventLoop) = (host.runLoop, host.eventLoop)
+            let ended = Box(RunLoop.Instant.now)
+            let end = { @Sendable in
+                await host.end()
+                ended.value = .now
+            }
+            let source = RunLoop.CustomSource(cancel: { _, _ in Task.immediate { await end() } }, perform: {})
+            if way == .cancelOfSource { loop.add(source) }
             loop.startRecording()
             try await loop.performAsync {}
-            try await host.eventLoop.scheduleTask(in: .milliseconds(1)) {}.futureResult.get()
-            let end = Task(executorPreference: loop) {
-                await host.end()
-                return RunLoop.Instant.now
+            try await eventLoop.scheduleTask(in: .milliseconds(1)) {}.futureResult.get()
+            let hosts = Locked<[NIOHost]>([])
+            let startNext = { @Sendable in
+                let next = try await NIOHost.start(on: eventLoop)
+                hosts.withLock { $0.append(next) }
             }
-            let ended = await end.value
-            let next = try await NIOHost.start(on: host.eventLoop)
+            switch way {
+            case .task:
+                await Task(executorPreference: loop) { await end() }.value
+                try await startNext()
+            case .cancelOfSource:
+                try await eventLoop.submit { source.invalidate() }.get()
+                try await startNext()
+            case .beforeTheNextHost:
+                try await eventLoop.submit {
+                    Task(executorPreference: loop) { await end() }
+                    let start = Task.immediate { try await startNext() }
+                    eventLoop.execute { Task(executorPreference: loop) {} }
+                    return start
+                }.get().value
+            }
             let started = RunLoop.Instant.now
             try await loop.performAsync {}
             // The first wait ends with a pass, which is over when the second one has ended.
-            for _ in 1...2 { try await host.eventLoop.scheduleTask(in: .milliseconds(1)) {}.futureResult.get() }
+            for _ in 1...2 { try await eventLoop.scheduleTask(in: .milliseconds(1)) {}.futureResult.get() }
             let passes = try #require(loop.stopRecording()).events.filter { $0.kind == .hostedLibrary }
             #expect(passes.allSatisfy { $0.label == "NIO" && $0.depth == 0 })
-            #expect(passes.contains { $0.start < ended && ended < $0.start.advanced(by: $0.duration) })
+            #expect(passes.contains { $0.start < ended.value && ended.value < $0.start.advanced(by: $0.duration) })
             #expect(passes.contains { started < $0.start })
             for (one, other) in zip(passes, passes.dropFirst()) { #expect(one.start.advanced(by: one.duration) <= other.start) }
-            await next.end()
+            for next in hosts.withLock({ $0 }) { await next.end() }
         }
     }
 
