@@ -222,9 +222,10 @@ int cplatform_find_epoll_set(int member) {
     return -1;
 }
 
+// /proc/self has no descriptors when the main thread has ended (pthread_exit).
 static FILE *list_of_set(int set) {
     char path[64];
-    snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", set);
+    snprintf(path, sizeof(path), "/proc/thread-self/fdinfo/%d", set);
     return fopen(path, "re");
 }
 

@@ -175,8 +175,9 @@ static bool is_controller(int descriptor) {
 }
 
 static int open_again(int descriptor, int kind, int mode) {
-    char path[32];
-    snprintf(path, sizeof(path), "/proc/self/fd/%d", descriptor);
+    char path[40];
+    // /proc/self has no descriptors when the main thread has ended (pthread_exit).
+    snprintf(path, sizeof(path), "/proc/thread-self/fd/%d", descriptor);
     const int flags = O_NONBLOCK | O_CLOEXEC | O_NOCTTY;
     int again = open(path, mode | flags);
     if (again >= 0 || errno != ENXIO || kind != CSTREAMS_PIPE || mode != O_WRONLY) return again;

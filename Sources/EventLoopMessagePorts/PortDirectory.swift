@@ -107,7 +107,8 @@ final class PortDirectory: Sendable {
     /// checks where the file is.
     func socketPath(of file: String) -> String {
         #if os(Linux)
-        let directory = "/proc/self/fd/\(descriptor)"
+        // Not /proc/self, which has no descriptors when the main thread has ended (pthread_exit).
+        let directory = "/proc/thread-self/fd/\(descriptor)"
         if access(directory, F_OK) == 0 { return directory + "/" + file }
         #endif
         return path(of: file)

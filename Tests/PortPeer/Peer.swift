@@ -19,6 +19,7 @@ struct Peer {
         do {
             switch what {
             case "serve": try serve(arguments[0])
+            case "serve-without-main-thread": try serveWithoutMainThread(arguments[0])
             case "starve": try serve(arguments[0], descriptors: 12)
             case "take": take(arguments[0])
             case "ask": try ask(arguments[0], Int32(arguments[1])!, arguments[2])
@@ -46,6 +47,17 @@ struct Peer {
         say("ready")
         loop.run()
         port.invalidate()
+    }
+
+    /// The same on another thread, when the main thread has ended.
+    private static func serveWithoutMainThread(_ name: String) throws -> Never {
+        let thread = try RunLoopThread(name: "server")
+        thread.runLoop.perform {
+            while access("/proc/self/fd/1", F_OK) == 0 { sched_yield() }  // ends: with the main thread
+            do { try serve(name) } catch { say("\(error)") }
+            exit(0)
+        }
+        pthread_exit(nil)
     }
 
     @Sendable private static func answer(

@@ -142,7 +142,7 @@ import Testing
         }
     }
 
-    @Test func `a directory may have a long path`() throws {
+    @Test(arguments: ["serve", "serve-without-main-thread"]) func `a directory may have a long path`(serve: String) throws {
         let base = makeTemporaryDirectory()
         let path = base + "/" + String(repeating: "long", count: 40)
         defer {
@@ -150,7 +150,7 @@ import Testing
             removeFlatDirectory(base)
         }
         let environment = ["EVENTLOOP_PORT_DIRECTORY=\(path)"]
-        let server = try PeerProcess("serve", "name", environment: environment)
+        let server = try PeerProcess(serve, "name", environment: environment)
         #expect(server.line() == "ready")
         #expect(try PeerProcess("ask", "name", "0", "found", environment: environment).line() == "found")
         #expect(server.ended() == 0)

@@ -31,7 +31,8 @@ enum Program {
         case "fork": try serve(forks)
         case "exec": try serve(exec)
         case "sigterm": try serve(untilSignal)
-        default: say("usage: nio-main-probe main-actor|fork|exec|sigterm")
+        case "main-thread-ends": serveWithoutMainThread()
+        default: say("usage: nio-main-probe main-actor|fork|exec|sigterm|main-thread-ends")
         }
         say("run returned")
     }
@@ -43,6 +44,21 @@ enum Program {
                 try? await host.eventLoop.shutdownGracefully()
             }
         }
+    }
+
+    /// On another thread, when the main thread has ended.
+    private static func serveWithoutMainThread() {
+        let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
+        Task.detached {
+            while access("/proc/self/fd/1", F_OK) == 0 { await Task.yield() }  // ends: with the main thread
+            do {
+                let host = try await NIOHost.start(on: group.next())
+                say("bytes: \(try await echo(on: host))")
+                await host.end()
+            } catch { say("failed: \(error)") }
+            exit(0)
+        }
+        pthread_exit(nil)
     }
 
     /// The main actor's code, NIO's tasks, a timer and an event of a C library take turns on the main thread.

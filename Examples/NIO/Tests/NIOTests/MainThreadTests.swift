@@ -48,6 +48,10 @@ private final class Probe {
             ])
     }
 
+    @Test func `an event loop on another thread has a host when the main thread has ended`() throws {
+        #expect(try Probe("main-thread-ends").end() == ["bytes: 50000"])
+    }
+
     @Test func `a child of fork that ends leaves the parent's event loop alone`() throws {
         #expect(try Probe("fork").end() == ["child: 3", "bytes: 50000", "child: 4", "bytes: 50000", "run returned"])
     }
