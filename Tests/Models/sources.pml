@@ -204,7 +204,7 @@ inline join(isOwner) {
     };
     if
     :: outcome == 1 -> forget(mine)
-    :: outcome == 3 -> forget(mine); assert(uses > 1); exit()
+    :: outcome == 3 -> forget(mine); exit()
     :: outcome == 0 -> carryOutChanges(isOwner)
     :: else
     fi
@@ -246,16 +246,8 @@ inline leave(isOwner) {
     fi
 }
 
-/* Begins a use for the call. */
-inline enter() {
-    atomic {                                    /* Rundown.swift: enter */
-        mayCall = !isInvalid;
-        if :: mayCall -> uses++ :: else fi
-    }
-}
-
 inline findOrMake() {
-    atomic {                                    /* RunLoop+Sources.swift: membership */
+    atomic {                                    /* RunLoop+Sources.swift: membership, with Rundown.swift: enter */
         mine = membership;
         if
         :: mine == 0 && !isInvalid ->
@@ -296,7 +288,7 @@ proctype Owner() {
     :: rounds < 3 ->
         rounds++;
         if
-        ::  enter();                            /* RunLoop+Sources.swift: addIfPossible */
+        ::  mayCall = !isInvalid;               /* RunLoop+Sources.swift: addIfPossible */
             if
             :: mayCall ->
                 do
@@ -325,11 +317,10 @@ proctype Owner() {
                         break
                     :: else -> join(true); if :: outcome != 1 -> break :: else fi
                     fi
-                od;
-                exit()
+                od
             :: else
             fi
-        ::  enter();                            /* RunLoop+Sources.swift: remove */
+        ::  mayCall = !isInvalid;               /* RunLoop+Sources.swift: remove */
             if
             :: mayCall ->
                 mine = membership;              /* RunLoop+Sources.swift: existingMembership */
@@ -363,8 +354,7 @@ proctype Owner() {
                     :: else
                     fi
                 :: else
-                fi;
-                exit()
+                fi
             :: else
             fi
         ::  invalidate(true);
@@ -412,7 +402,7 @@ proctype Other() {
     :: rounds < 3 ->
         rounds++;
         if
-        ::  enter();                            /* RunLoop+Sources.swift: addIfPossible */
+        ::  mayCall = !isInvalid;               /* RunLoop+Sources.swift: addIfPossible */
             if
             :: mayCall ->
                 do
@@ -420,16 +410,14 @@ proctype Other() {
                     if :: mine == 0 -> break :: else fi;
                     join(false);
                     if :: outcome != 1 -> break :: else fi
-                od;
-                exit()
+                od
             :: else
             fi
-        ::  enter();                            /* RunLoop+Sources.swift: remove */
+        ::  mayCall = !isInvalid;               /* RunLoop+Sources.swift: remove */
             if
             :: mayCall ->
                 mine = membership;              /* RunLoop+Sources.swift: existingMembership */
-                if :: mine != 0 -> leave(false) :: else -> skip fi;
-                exit()
+                if :: mine != 0 -> leave(false) :: else -> skip fi
             :: else
             fi
         ::  invalidate(false)

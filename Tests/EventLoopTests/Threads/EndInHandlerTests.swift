@@ -6,6 +6,7 @@
 //  - Timers and observers may join other loops.
 //  - `onInvalidation` closures and `cancel` are called, also if one of them ends the thread again.
 //  - A custom source whose `schedule` or `cancel` ends a thread, with a loop or without, joins and leaves what it was to join and leave.
+//  - A source that the thread was adding or removing can be finished, whichever item's last callout has ended the thread.
 //  - `join` returns, and the initializer of a thread that ends in `setup` throws.
 //  - A thread that is cancelled inside the library leaves no lock held (rule 9.31).
 
@@ -340,6 +341,28 @@ enum WayToEnd: String, CaseIterable, Sendable, CustomTestStringConvertible {
         }
         expectEnd(thread)
         #expect(trace.list == ["schedule default", "schedule second", "cancel default", "cancel second"])
+        let isFinished = Box(false)
+        source.onInvalidation { isFinished.value = true }
+        source.invalidate()
+        #expect(isFinished.value)
+    }
+
+    @Test(arguments: WayToEnd.allCases, ["add", "remove", "remove custom"])
+    func `a source can be finished, although another one's last callout has ended the thread in the call:`(
+        _ way: WayToEnd, _ call: String
+    ) throws {
+        let thread = try makeThread()
+        let source: RunLoop.Source = try call == "remove custom" ? RunLoop.CustomSource {} : readSource(Pipe()) { _ in }
+        if call != "add" { thread.runLoop.add(source) }
+        let others = (0..<2).map { _ in RunLoop.CustomSource {} }
+        // The loop makes the second one's last callout inside the call.
+        others[0].onInvalidation {
+            if call == "add" { _ = RunLoop.current.add(source) } else { RunLoop.current.remove(source) }
+        }
+        others[1].onInvalidation { way.endThread() }
+        for other in others { thread.runLoop.add(other) }
+        thread.runLoop.perform { _ = try? plainThread { for other in others { other.invalidate() } }.join() }
+        expectEnd(thread)
         let isFinished = Box(false)
         source.onInvalidation { isFinished.value = true }
         source.invalidate()

@@ -16,15 +16,11 @@ extension RunLoop {
     @discardableResult
     package func addIfPossible(_ source: Source, forMode mode: Mode) -> Bool { /* DOES CALLOUT */
         if source.isOfParent { source.invalidate() }
-        // Held until the callouts below have returned.
+        // Without `schedule` the call holds no use: the loop may make a last callout of another item inside, which may end the thread.
+        if !source.callsOutWhenJoining { return source.isValid && join(source, mode) }
         guard source.rundown.enter() else { return false }
         var isAdded = false
-        if source.callsOutWhenJoining {
-            CallInProgress.call({ isAdded = join(source, mode) }, then: { source.endUse() })
-            return isAdded
-        }
-        isAdded = join(source, mode)
-        source.endUse()
+        CallInProgress.call({ isAdded = join(source, mode) }, then: { source.endUse() })
         return isAdded
     }
 
@@ -38,7 +34,7 @@ extension RunLoop {
             case .refused(let isDead):
                 if isDead {
                     source.forget(membership)
-                    _ = source.rundown.exit()  // not the last: this call holds one
+                    source.endUse()
                 }
                 return false
             case .joined(let gained, let isQueued):
@@ -53,11 +49,10 @@ extension RunLoop {
     /// On the owning thread there are no further calls of the handler once this returns; on another, at most the one in progress.
     /// Validity and a pending signal stay. Calls `cancel` of a custom source, on the calling thread. Thread-safe.
     public func remove(_ source: Source, forMode mode: Mode = .default) { /* DOES CALLOUT */
-        // Held until the callouts have returned. The thread that invalidated a source is taking it out of every mode.
-        guard source.rundown.enter() else { return }
-        if source.callsOutWhenLeaving { return CallInProgress.call({ leave(source, mode) }, then: { source.endUse() }) }
-        leave(source, mode)
-        source.endUse()
+        // The thread that invalidated a source is taking it out of every mode.
+        if !source.isValid { return }
+        if !source.callsOutWhenLeaving { return leave(source, mode) }
+        if source.rundown.enter() { CallInProgress.call({ leave(source, mode) }, then: { source.endUse() }) }
     }
 
     /// The caller holds the source.
