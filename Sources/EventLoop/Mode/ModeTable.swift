@@ -83,6 +83,14 @@ final class ModeTable: @unchecked Sendable {
     @discardableResult
     func makeLocked(_ name: RunLoop.Mode) -> ModeState { madeLocked(name).object }
 
+    /// The modes of a set in the order of rule 3.1: the common ones, as they became common, and then the others.
+    func inOrderLocked(_ set: ModeSet) -> ArraySlice<ModeState> {
+        var others = set
+        var modes = commonNames.compactMap { findLocked($0) }.filter { others.remove($0.index) }[...]
+        others.forEach { modes.append(self[$0]) }
+        return modes
+    }
+
     func madeLocked(_ name: RunLoop.Mode) -> Borrowed<ModeState> {
         if count > 0, let mode = referenceLocked(name) { return mode }
         let index = count

@@ -5,7 +5,7 @@
 // - Invalidating a source calls `cancel` for every mode of every loop, on the caller's thread, for the caller's own loop last. The source is
 //   invalid before the first call.
 // - No lock is held during either callout.
-// - The end of a loop's thread calls `cancel` for every mode, on that thread; the source stays valid.
+// - The end of a loop's thread calls `cancel` for every mode, in the same order, on that thread; the source stays valid.
 
 import EventLoop
 import EventLoopTestSupport
@@ -334,6 +334,22 @@ private func recordedSource(_ trace: Trace, perform: @escaping @Sendable () -> V
             _ = loop.run(for: .zero)
         }
         #expect(trace.list.first == "performed")
+    }
+
+    @Test func `the end of the thread calls cancel in the order in which modes became common, and then for the others`() throws {
+        let trace = Trace()
+        try onFreshThread { loop in
+            // The modes "b" and "c" are older than "a", and "b" became a common one later.
+            let alive = loop.keepAlive(forMode: "b")
+            let source = recordedSource(trace)
+            loop.add(source, forMode: "c")
+            loop.addCommonMode("a")
+            loop.addCommonMode("b")
+            loop.add(source, forMode: .common)
+            alive.cancel()
+            _ = trace.take()
+        }
+        #expect(trace.take() == "-default -a -b -c")
     }
 
     @Test func `the end of one loop leaves the source in another`() throws {

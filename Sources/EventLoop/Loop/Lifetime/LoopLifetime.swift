@@ -209,7 +209,7 @@ extension LoopShared {
         for membership in sources.takeAll() {
             membership.locked.isDead = true
             changes.cancelChange(of: membership)
-            remains.sources.append((membership, modes.all.filter { membership.locked.modes.contains($0.index) }[...]))
+            remains.sources.append((membership, modes.inOrderLocked(membership.locked.modes)))
             membership.locked.modes = ModeSet()
         }
         remains.timers = timers.takeAll()

@@ -122,12 +122,9 @@ extension RunLoop {
         gained.forEach { source.didJoin(self, modeTable[$0].name) }
     }
 
-    /// Calls `body`, which calls the program, with each mode of a set in the order of rule 3.1. If the thread ends inside, the other calls follow.
+    /// Calls `body`, which calls the program, with each mode of a set, in order. If the thread ends inside, the other calls follow.
     private func callForEachMode(of set: ModeSet, _ body: @escaping (ModeState) -> Void) { /* DOES CALLOUT */
-        let common = shared.withLockIfOwn { shared in shared.modes.commonNames.compactMap { shared.modes.findLocked($0) } } ?? []
-        var others = set
-        var left = common.filter { others.remove($0.index) }[...]
-        others.forEach { left.append(modeTable[$0]) }
+        var left = shared.withLockIfOwn { $0.modes.inOrderLocked(set) } ?? []
         CallInProgress.callForEach({ left.popFirst() }, body)
     }
 
