@@ -102,10 +102,14 @@ extension RunLoop {
         /// Ends a use of `rundown` that the caller has begun.
         final func endUse() { /* DOES CALLOUT */ if rundown.exit() { finish() } }
 
-        /// Releases the handlers and calls the `onInvalidation` closures. Only the caller that ended the last use of `rundown` may call it.
-        final func finish() { /* DOES CALLOUT */
+        /// Releases the handlers and calls the `onInvalidation` closures, also if one of these ends the thread. Only the caller that ended the last
+        /// use of `rundown` may call it. `isAwaited`: somebody may wait for the end of the source.
+        final func finish(isAwaited: Bool = true) { /* DOES CALLOUT */
+            let isAwaited = isAwaited && state.withLockIfOwn({ $0.hasInvalidationBodies }) ?? false
+            if isAwaited { CallInProgress.begin(by: self) { self.finish() } }
             releaseHandlers()
             while callNextInvalidationBody() {}  // ends: a closure that is added from now on is called at once
+            if isAwaited { CallInProgress.end(by: self) }
         }
 
         /// The last release of a valid source invalidates it. The deinit of each subclass calls this: the closures receive the whole source.

@@ -4,7 +4,7 @@
 //  - A client whose request the thread was handling loses its connection.
 //  - Those that wait for a closure get `RunLoopEnded`, also for the one that the thread was in.
 //  - Timers and observers may join other loops.
-//  - `onInvalidation` closures and `cancel` are called, also if one of them ends the thread again.
+//  - `onInvalidation` closures and `cancel` are called, also if one of them ends the thread again, with a loop or without.
 //  - A custom source whose `schedule` or `cancel` ends a thread, with a loop or without, joins and leaves what it was to join and leave.
 //  - A source that the thread was adding or removing can be finished, whichever item's last callout has ended the thread.
 //  - `join` returns, and the initializer of a thread that ends in `setup` throws.
@@ -237,6 +237,29 @@ enum WayToEnd: String, CaseIterable, Sendable, CustomTestStringConvertible {
         thread.runLoop.perform { _ = try? plainThread { for source in sources { source.invalidate() } }.join() }
         expectEnd(thread)
         #expect(trace.list.sorted() == (0..<6).flatMap { ["\($0)", "\($0)"] })
+    }
+
+    @Test(arguments: WayToEnd.allCases, ["a plain thread", "a loop's thread", "the last release"])
+    func `a source that is in no loop is finished, although its handler and each onInvalidation closure end the thread:`(
+        _ way: WayToEnd, _ place: String
+    ) throws {
+        let trace = Trace()
+        plainThread {
+            let source = RunLoop.CustomSource { [ender = ReleaseNotifier { way.endThread() }] in withExtendedLifetime(ender) {} }
+            for number in 1...3 {
+                source.onInvalidation {
+                    trace.add("\(number)")
+                    way.endThread()
+                }
+            }
+            if place != "a plain thread" {
+                RunLoop.current.add(source)
+                RunLoop.current.remove(source)
+            }
+            if place != "the last release" { source.invalidate() }
+        }.detach()
+        try waitUntil("every closure is called") { trace.list.count == 3 }
+        #expect(trace.description == "1 2 3")
     }
 
     @Test(arguments: WayToEnd.allCases)

@@ -265,7 +265,7 @@ extension RunLoop {
                 continue
             }
             switch owned.ended.popFirst() {
-            case .source(let source): source.finish()
+            case .source(let source): source.finish(isAwaited: false)
             case .timer(let timer): timer.finish()
             case .observer(let observer): observer.finish()
             case .applied: break  // released here

@@ -142,16 +142,12 @@ extension RunLoop {
         if !lost.isEmpty { removals.add(1, ordering: .acquiringAndReleasing) }
         if membership.source.kind == .descriptor { return finishLeaving(membership, departure) }
         let source = membership.source
-        if source.callsOutWhenLeaving {
-            CallInProgress.call {
-                callForEachMode(of: lost) { self.callDidLeave(source, $0) }
-            } then: {
-                self.finishLeaving(membership, departure)
-            }
-        } else {
+        if !source.callsOutWhenLeaving {
             lost.forEach { source.didLeave(self, modeTable[$0].name) }
-            finishLeaving(membership, departure)
+            return finishLeaving(membership, departure)
         }
+        let rest = { self.finishLeaving(membership, departure) }
+        CallInProgress.call({ callForEachMode(of: lost) { self.callDidLeave(source, $0) } }, then: rest)
     }
 
     @inline(__always) private func finishLeaving(_ membership: SourceMembership, _ departure: LoopShared.Departure) { /* DOES CALLOUT */
