@@ -12,10 +12,11 @@ extension ByteStream {
     /// It may be called in the middle of a stream, after the two sides have agreed on it (STARTTLS). What was written before is sent as it is.
     /// What was received and not read belongs to the handshake: a server that sends more than the handshake there makes it fail, so nobody on
     /// the way can insert bytes that count as encrypted. For the same reason no read may be in progress: that throws EBUSY, and ends
-    /// the stream. While a handler is being called, TLS begins when it returns. Once: a second call throws EALREADY.
+    /// the stream. While a handler is being called, TLS begins when it returns.
     ///
     /// Any thread. After an error or a cancellation the stream has ended. An error in the files or names of `client` ends it, too, before a
-    /// byte is sent.
+    /// byte is sent. There is one exception: a call after TLS has begun throws EALREADY and changes nothing. If two calls run at the same time, both
+    /// may fail and end the stream.
     ///
     /// - Parameters:
     ///   - client: the names, the trust and the certificate of this side.

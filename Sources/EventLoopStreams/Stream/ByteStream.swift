@@ -115,8 +115,8 @@ public final class ByteStream: Sendable {
     /// not taken go to the layer. Returns after its handshake. Throws what the handshake failed with, and then the stream has ended: with
     /// `.timedOut`, if the handshake took longer than `timeout`.
     ///
-    /// Throws EBUSY if a task reads the stream, and ends it; throws EALREADY if there is a layer. While a handler has the input, waits until
-    /// it returns. Calls that begin during the handshake wait for its end.
+    /// Throws EBUSY if a task reads the stream, and ends it; throws EALREADY if there is a layer, and leaves the stream as it is. While a handler
+    /// has the input, waits until it returns. Calls that begin during the handshake wait for its end.
     package func install(
         _ layer: any StreamLayer, timeout: Duration? = nil, isolation: isolated (any Actor)? = #isolation
     ) async throws {
