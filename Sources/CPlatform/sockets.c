@@ -341,6 +341,24 @@ int cplatform_accept(int listener, struct cplatform_address *peer, bool is_share
     return result == -EAGAIN ? -EINVAL : result;
 }
 
+// Errors of the network and of the peer that end one connection.
+static bool ends_connection(int code) {
+    switch (code) {
+    case ECONNABORTED: case ECONNRESET: case ETIMEDOUT: case EPROTO: case ENETDOWN: case ENOPROTOOPT: case EHOSTDOWN: case EHOSTUNREACH:
+    case ENETUNREACH: case EOPNOTSUPP:
+#if defined(ENONET)
+    case ENONET:
+#endif
+        return true;
+    default:
+        return false;
+    }
+}
+
+// The kernel gives a connection up with the last thing that it has heard of the way to the peer, and with ETIMEDOUT if it has heard nothing. It may
+// also hear that the port is closed (ECONNREFUSED) or the address forbidden (EACCES). From accept(2), EACCES is a security module's and would repeat.
+bool cplatform_is_connection_failure(int code) { return ends_connection(code) || code == ECONNREFUSED || code == EACCES; }
+
 int cplatform_accept_failure(int code) {
     switch (code) {
     case EAGAIN:
@@ -354,14 +372,10 @@ int cplatform_accept_failure(int code) {
     // reliable operation the application should detect the network errors defined for the protocol after accept() and treat them like
     // EAGAIN by retrying. [...] these are ENETDOWN, EPROTO, ENOPROTOOPT, EHOSTDOWN, ENONET, EHOSTUNREACH, EOPNOTSUPP, and ENETUNREACH."
     // They are the connection's, which is gone. So is a firewall's refusal (EPERM).
-    case ECONNABORTED: case EPROTO: case ENETDOWN: case ENOPROTOOPT: case EHOSTDOWN: case EHOSTUNREACH: case ENETUNREACH: case EPERM:
-    case ECONNRESET: case ETIMEDOUT: case EOPNOTSUPP:
-#if defined(ENONET)
-    case ENONET:
-#endif
+    case EPERM:
         return CPLATFORM_ACCEPT_LOST;
     default:
-        return CPLATFORM_ACCEPT_BROKEN;
+        return ends_connection(code) ? CPLATFORM_ACCEPT_LOST : CPLATFORM_ACCEPT_BROKEN;
     }
 }
 

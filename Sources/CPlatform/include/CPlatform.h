@@ -361,6 +361,8 @@ int cplatform_accept_native(int listener, void *address, uint32_t *size);
 // The meaning of an errno of `cplatform_accept` for the listener.
 enum { CPLATFORM_ACCEPT_NOTHING, CPLATFORM_ACCEPT_LOST, CPLATFORM_ACCEPT_EXHAUSTED, CPLATFORM_ACCEPT_BROKEN };
 int cplatform_accept_failure(int code);
+// Whether an errno of a read or a write says that the connection has failed, in both directions.
+bool cplatform_is_connection_failure(int code);
 // Both return 0 if connected, EINPROGRESS while connecting, otherwise the errno.
 int cplatform_connect(int descriptor, const struct cplatform_address *address);
 int cplatform_connect_result(int descriptor);

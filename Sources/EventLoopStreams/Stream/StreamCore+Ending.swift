@@ -1,18 +1,14 @@
 // How a stream ends, and how tasks and handlers learn of it.
 
+import CPlatform
 import EventLoop
-import EventLoopLibC
 
 extension RunLoop.SourceError {
     /// The connection has failed, in both directions. The kernel reports that once: a read after a write that failed with it sees an end that the
     /// peer never sent. Behind EPIPE the peer may have ended properly.
     fileprivate var isOfConnection: Bool {
         guard case .system(_, let errno) = self else { return false }
-        // The kernel gives a connection up with the last thing that it has heard of the way to the peer; if that is nothing, with ETIMEDOUT.
-        return [
-            ECONNRESET, ECONNABORTED, ETIMEDOUT, EHOSTUNREACH, ENETUNREACH, EHOSTDOWN, ENETDOWN, ECONNREFUSED, ENOPROTOOPT, EOPNOTSUPP,
-            EACCES,
-        ].contains(errno)
+        return cplatform_is_connection_failure(errno)
     }
 }
 

@@ -138,7 +138,7 @@ private final class FailedConnection: StreamTransport, @unchecked Sendable {
     }
 
     /// The loop serves a socket's room before its bytes: when the kernel gives the connection up, writing gets the error.
-    @Test(arguments: [ECONNRESET, ETIMEDOUT, EHOSTUNREACH, ENETUNREACH, EPIPE], [true, false])
+    @Test(arguments: [ECONNRESET, ETIMEDOUT, EHOSTUNREACH, ENETUNREACH, EPROTO, EPIPE], [true, false])
     func `an end behind the failure of a connection is not the peer's`(code: Int32, hasReader: Bool) throws {
         try inManualTime { loop, _, trace in
             let stream = try ByteStream(over: FailedConnection(code), on: loop)

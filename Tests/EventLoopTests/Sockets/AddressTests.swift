@@ -14,6 +14,16 @@ import Darwin
 
 private let longestPath = MemoryLayout.size(ofValue: sockaddr_un().sun_path) - 1
 
+#if os(Linux)
+private let errorsOfLinux = [ENONET]
+#else
+private let errorsOfLinux: [Int32] = []
+#endif
+
+/// What the network says of a connection, to whoever accepts, reads or writes it.
+private let networkErrors =
+    [ECONNABORTED, ECONNRESET, ETIMEDOUT, EPROTO, ENETDOWN, ENOPROTOOPT, EHOSTDOWN, EHOSTUNREACH, ENETUNREACH, EOPNOTSUPP] + errorsOfLinux
+
 @Suite(.bounded, .tags(.memory)) struct AddressTests {
     @Test(arguments: [
         SocketAddress.ipv4(host: "localhost", port: 1), .ipv4(host: "", port: 1), .ipv4(host: "1.2.3", port: 1),
@@ -134,13 +144,16 @@ private let longestPath = MemoryLayout.size(ofValue: sockaddr_un().sun_path) - 1
     }
 
     @Test func `a failure of accept concerns either the connection or the listener`() {
-        for code in [
-            ECONNABORTED, EPROTO, EPERM, ENETDOWN, ENOPROTOOPT, EHOSTDOWN, EHOSTUNREACH, ENETUNREACH, EOPNOTSUPP, ECONNRESET,
-        ] {
-            #expect(cplatform_accept_failure(code) == CPLATFORM_ACCEPT_LOST)
-        }
+        for code in networkErrors + [EPERM] { #expect(cplatform_accept_failure(code) == CPLATFORM_ACCEPT_LOST) }
         for code in [EMFILE, ENFILE, ENOBUFS, ENOMEM] { #expect(cplatform_accept_failure(code) == CPLATFORM_ACCEPT_EXHAUSTED) }
-        for code in [EBADF, EINVAL, ENOTSOCK] { #expect(cplatform_accept_failure(code) == CPLATFORM_ACCEPT_BROKEN) }
+        for code in [EBADF, EINVAL, ENOTSOCK, EACCES, ECONNREFUSED] {
+            #expect(cplatform_accept_failure(code) == CPLATFORM_ACCEPT_BROKEN)
+        }
         #expect(cplatform_accept_failure(EAGAIN) == CPLATFORM_ACCEPT_NOTHING)
+    }
+
+    @Test func `a failure of a read or a write concerns either the connection or one direction`() {
+        for code in networkErrors + [ECONNREFUSED, EACCES] { #expect(cplatform_is_connection_failure(code)) }
+        for code in [EPIPE, EAGAIN, ENOBUFS, ENOMEM, EIO, EBADF, EPERM] { #expect(!cplatform_is_connection_failure(code)) }
     }
 }
