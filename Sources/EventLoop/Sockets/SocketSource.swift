@@ -12,7 +12,9 @@ extension RunLoop {
         /// The source has one of the two.
         private let listener: ListeningSocket?
         private let attempt: ConnectAttempt?
-        private let wantsConnections = Atomic<Bool>(true)
+        /// `refuses`: for good.
+        private enum Demand: UInt8, AtomicRepresentable { case accepts, waits, refuses }
+        private let demand = Atomic<Demand>(.accepts)
         private let isPaused = Atomic<Bool>(false)
         /// The length of the next pause, in nanoseconds.
         private let pause = Atomic<Int64>(SocketSource.pauses.lowerBound)
@@ -120,11 +122,13 @@ extension RunLoop {
         /// Whether the source has adopted its listener: others may have the socket, too, and accept what this source leaves in the queue.
         package var isAdopted: Bool { listener?.isAdopted ?? false }
 
-        /// Ends listening without resetting those who have connected: refuses new ones, or, at an adopted socket, has the loops accept no more.
+        /// Ends listening without resetting those who have connected: refuses new ones, or, at an adopted socket, has the loops accept no more,
+        /// also if another thread sets `isAccepting` afterwards.
         package func refuseConnections() { /* DOES CALLOUT */
             guard let listener, rundown.enter() else { return }
             defer { endUse() }
-            if listener.isAdopted { isAccepting = false } else { listener.refuseConnections() }
+            if !listener.isAdopted { return listener.refuseConnections() }
+            if demand.exchange(.refuses, ordering: .acquiringAndReleasing) == .accepts { watchDidChange() }
         }
 
         /// Accepts at most `limit` waiting connections on this thread. False if descriptors or memory ran out, and nobody else can accept the rest.
@@ -152,9 +156,11 @@ extension RunLoop {
         /// Whether a listening source accepts connections. While false, connections wait in the kernel's queue, and the source stays in its modes and
         /// keeps them from being empty. A change takes effect before the next wait, on the owning thread at once. False if connecting. Thread-safe.
         public var isAccepting: Bool {
-            get { listener != nil && wantsConnections.load(ordering: .acquiring) }
+            get { listener != nil && demand.load(ordering: .acquiring) == .accepts }
             set {
-                if listener == nil || wantsConnections.exchange(newValue, ordering: .acquiringAndReleasing) == newValue { return }
+                let (old, new): (Demand, Demand) = newValue ? (.waits, .accepts) : (.accepts, .waits)
+                if listener == nil { return }
+                if !demand.compareExchange(expected: old, desired: new, ordering: .acquiringAndReleasing).exchanged { return }
                 if newValue { endPause() } else { watchDidChange() }
             }
         }
@@ -198,7 +204,7 @@ extension RunLoop {
         private var deadlineFired: @Sendable () -> Void { { [weak self] in self?.timeOut() } }
 
         // MARK: Listening
-        private var acceptsNow: Bool { wantsConnections.load(ordering: .acquiring) && !isPaused.load(ordering: .acquiring) }
+        private var acceptsNow: Bool { demand.load(ordering: .acquiring) == .accepts && !isPaused.load(ordering: .acquiring) }
 
         private func acceptOne(_ listener: ListeningSocket) -> Bool { /* DOES CALLOUT */
             switch listener.accept() {

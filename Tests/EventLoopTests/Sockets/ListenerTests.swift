@@ -166,6 +166,42 @@ import Darwin
         }
     }
 
+    /// 1. A server that has room again reads under its lock which listeners to resume.
+    /// 2. Another thread shuts it down: what waits is for others who have the socket.
+    /// 3. The first thread resumes the listeners.
+    @Test func `an adopted listener that refuses connections accepts none when another thread resumes it late`() throws {
+        try onFreshThread { loop in
+            let folder = SocketFolder()
+            let accepted = Box(0)
+            let kept = try RunLoop.SocketSource(listeningOn: .unix(path: folder.file())) { _, descriptor, _ in close(descriptor) }
+            let copy = fcntl(kept.descriptor, F_DUPFD_CLOEXEC, 0)
+            let source = try RunLoop.SocketSource(adoptingListener: copy) { _, descriptor, _ in
+                close(descriptor)
+                accepted.increment()
+            }
+            loop.add(source)
+            let first = connectedClient(to: kept.localAddress!)
+            #expect(loop.run(for: patience, returnAfterSourceHandled: true) == .handledSource)
+            source.isAccepting = false
+            source.refuseConnections()
+            source.isAccepting = true
+            #expect(!source.isAccepting)
+            let second = connectedClient(to: kept.localAddress!)
+            for _ in 0..<3 { #expect(loop.run(for: .zero) == .timedOut) }
+            #expect(accepted.value == 1)
+            // The server still takes from the queue by itself.
+            var taken = 0
+            let isEmpty = source.acceptWaiting(limit: 2) { descriptor in
+                close(descriptor)
+                taken += 1
+            }
+            #expect(isEmpty && taken == 1)
+            for client in [first, second] { close(client) }
+            source.invalidate()
+            kept.invalidate()
+        }
+    }
+
     @Test func `connections that arrive while other modes run wait`() throws {
         try onFreshThread { loop in
             let trace = Trace()
