@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -307,6 +308,11 @@ void cplatform_refuse_connections(int listener) { (void)listener; }
 bool cplatform_is_readable(int descriptor) {
     struct pollfd entry = {.fd = descriptor, .events = POLLIN};
     return poll(&entry, 1, 0) > 0;
+}
+
+int cplatform_unread_bytes(int descriptor) {
+    int count = 0;
+    return ioctl(descriptor, FIONREAD, &count) < 0 || count < 0 ? 0 : count;
 }
 
 bool cplatform_is_blocking(int descriptor) {

@@ -5,6 +5,7 @@
 
 #if HTTP
 
+internal import CPlatform
 internal import EventLoopLibC
 internal import EventLoop
 internal import EventLoopStreams
@@ -51,6 +52,10 @@ final class HTTPConnection: @unchecked Sendable {
     /// A request has come.
     private var isUsed = false
     private var isDraining = false
+    /// Bytes of the client that the parser has consumed.
+    private var consumedCount: UInt64 = 0
+    /// Bytes that had come when the shutdown began. Over TLS they are encrypted, and so more than those that the parser gets of them.
+    private var countBeforeDrain: UInt64 = 0
     /// In the host's list of connections whose clients nobody watches.
     var unwatchedPosition = 0
     private(set) var watchDate = RunLoop.Instant.distantFuture
@@ -78,7 +83,7 @@ final class HTTPConnection: @unchecked Sendable {
     func serve() async { /* DOES CALLOUT */
         host.insert(self)
         // A shutdown that begins later finds the connection in the host's list.
-        if server.isDraining.load(ordering: .sequentiallyConsistent) { isDraining = true }
+        if server.isDraining.load(ordering: .sequentiallyConsistent) { beginDraining() }
         host.expect(deadline)
         guard await prepare() else {
             // The server closes what is open. A handshake that failed has ended the stream, which waits for the client, so that the alert arrives.
@@ -112,6 +117,7 @@ final class HTTPConnection: @unchecked Sendable {
             var consumed = 0
             let step = bytes.withUnsafeBytes { parser.next($0, consumed: &consumed) }
             bytes.consume(consumed)
+            consumedCount += UInt64(consumed)
             switch step {
             case .needsMore: return bytes.isLast ? requestEndedEarly() : noteBeginning()
             case .expectsContinue: stream.send("HTTP/1.1 100 Continue\r\n\r\n")
@@ -191,7 +197,7 @@ final class HTTPConnection: @unchecked Sendable {
         task = nil
         host.hasResponded(self)
         // If the shutdown has begun since the head was made, the connection ends as an idle one does.
-        guard keepsAlive && (!isDraining || hasInput) else {
+        guard keepsAlive && mayContinue else {
             phase = .closing
             return stream.closeAfterWriting()
         }
@@ -201,11 +207,10 @@ final class HTTPConnection: @unchecked Sendable {
     }
 
     /// Whether another request may follow the answer that is made now.
-    func keepsAlive(_ exchange: Exchange) -> Bool {
-        if !exchange.keepsAlive { return false }
-        // What has been received is answered, too.
-        return !isDraining || hasInput
-    }
+    func keepsAlive(_ exchange: Exchange) -> Bool { exchange.keepsAlive && mayContinue }
+
+    /// A shutdown answers the requests that had come when it began. Without this limit, a client that never pauses would never get a last answer.
+    private var mayContinue: Bool { !isDraining || consumedCount < countBeforeDrain && hasInput }
 
     // MARK: The end
 
@@ -276,7 +281,7 @@ final class HTTPConnection: @unchecked Sendable {
     /// The server shuts down.
     func drain() { /* DOES CALLOUT */
         if isOver || isDraining { return }
-        isDraining = true
+        beginDraining()
         // A request that has begun has the time that it had.
         if hasBegun || phase == .responding || phase == .closing { return }
         since = host.loop.clock.now
@@ -284,6 +289,12 @@ final class HTTPConnection: @unchecked Sendable {
         if phase == .preparing || !isUsed || hasInput { return host.expect(deadline) }
         phase = .closing
         stream.closeAfterWriting()
+    }
+
+    private func beginDraining() {
+        isDraining = true
+        let unread = stream.withDescriptor { cplatform_unread_bytes($0) } ?? 0
+        countBeforeDrain = stream.bytesReceived + UInt64(unread)
     }
 
     /// Whether bytes have come that the parser has not consumed: they wait in the stream, in its TLS, or in the kernel. Over TLS they need not be

@@ -82,9 +82,9 @@ public final class HTTPServer: Sendable {
 
     /// Stops to listen, answers the requests that have been received, and returns when every connection is closed and every handler has returned.
     ///
-    /// Answers carry `Connection: close` from now on. Idle connections are closed. Connections that wait in the kernel's queue are accepted,
-    /// and their requests are answered; one that has sent nothing within a second is closed. After `grace`, in the loop's time, handlers are
-    /// cancelled and connections cut.
+    /// The last answer of each connection carries `Connection: close`; what its client sends behind that is not read. Idle connections are
+    /// closed. Connections that wait in the kernel's queue are accepted, and their requests are answered; one that has sent nothing within a
+    /// second is closed. After `grace`, in the loop's time, handlers are cancelled and connections cut.
     ///
     /// If the calling task is cancelled, `grace` is over. This can be called several times; the shortest `grace` counts. Any task may call this
     /// except a handler's, which would wait for itself: `Task { await server.shutdown() }`.

@@ -551,6 +551,36 @@ private struct ElementsUntilFull: AsyncSequence, AsyncIteratorProtocol, Sendable
         try thread.end()
     }
 
+    /// 1. A client has sent two requests, and the first is with its handler.
+    /// 2. The shutdown begins.
+    /// 3. The client sends more, and would go on as long as it gets answers.
+    @Test func `a client that sends without pause gets its last answer to what had come before the shutdown`() async throws {
+        let (begun, mayEnd) = (Gate(), Box(false))
+        let respond: @Sendable (Request) async throws -> Response = { request in
+            if request.path == "/1" {
+                begun.open()
+                try await suspendUntil("the test goes on") { mayEnd.value }
+            }
+            return .text(request.path)
+        }
+        try await withServer(respond: respond) { server in
+            let client = try Client(server)
+            try client.send(get("/1") + get("/2"))
+            begun.wait()
+            let hasDrained = Gate()
+            server.core.drain()
+            server.core.hosts[0].loop.perform { hasDrained.open() }
+            hasDrained.wait()
+            for number in 3...5 { try client.send(get("/\(number)")) }
+            mayEnd.value = true
+            let first = try client.answer()
+            #expect(first.text == "/1" && first["connection"] == nil)
+            let last = try client.answer()
+            #expect(last.text == "/2" && last["connection"] == "close")
+            #expect(try client.isClosed())
+        }
+    }
+
     @Test func `shutdown answers what has been received, and closes idle connections`() async throws {
         let (begun, mayEnd) = (Box(0), Box(false))
         let thread = RunningLoop()

@@ -379,6 +379,8 @@ void cplatform_unlink_bound_file(const char *path, uint64_t device, uint64_t ino
 // Lets a listening socket accept those in its queue only, as far as the system can. For all processes that have the socket.
 void cplatform_refuse_connections(int listener);
 bool cplatform_is_readable(int descriptor);
+// How many bytes of a connection have come and were not read.
+int cplatform_unread_bytes(int descriptor);
 bool cplatform_is_blocking(int descriptor);
 // Binds a socket that will connect. Returns the operation that failed, with errno set, or null.
 const char *cplatform_bind_local(int descriptor, const struct cplatform_address *address);
