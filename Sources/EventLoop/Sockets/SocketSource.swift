@@ -12,8 +12,7 @@ extension RunLoop {
         /// The source has one of the two.
         private let listener: ListeningSocket?
         private let attempt: ConnectAttempt?
-        /// `refuses`: for good.
-        private enum Demand: UInt8, AtomicRepresentable { case accepts, waits, refuses }
+        private enum Demand: UInt8, AtomicRepresentable { case accepts, waits, refusesForGood }
         private let demand = Atomic<Demand>(.accepts)
         private let isPaused = Atomic<Bool>(false)
         /// The length of the next pause, in nanoseconds.
@@ -122,13 +121,12 @@ extension RunLoop {
         /// Whether the source has adopted its listener: others may have the socket, too, and accept what this source leaves in the queue.
         package var isAdopted: Bool { listener?.isAdopted ?? false }
 
-        /// Ends listening without resetting those who have connected: refuses new ones, or, at an adopted socket, has the loops accept no more,
-        /// also if another thread sets `isAccepting` afterwards.
+        /// Ends listening without resetting those who have connected: refuses new ones; at an adopted socket, the loops accept no more, for good.
         package func refuseConnections() { /* DOES CALLOUT */
             guard let listener, rundown.enter() else { return }
             defer { endUse() }
             if !listener.isAdopted { return listener.refuseConnections() }
-            if demand.exchange(.refuses, ordering: .acquiringAndReleasing) == .accepts { watchDidChange() }
+            if demand.exchange(.refusesForGood, ordering: .acquiringAndReleasing) == .accepts { watchDidChange() }
         }
 
         /// Accepts at most `limit` waiting connections on this thread. False if descriptors or memory ran out, and nobody else can accept the rest.
@@ -159,9 +157,8 @@ extension RunLoop {
             get { listener != nil && demand.load(ordering: .acquiring) == .accepts }
             set {
                 let (old, new): (Demand, Demand) = newValue ? (.waits, .accepts) : (.accepts, .waits)
-                if listener == nil { return }
-                if !demand.compareExchange(expected: old, desired: new, ordering: .acquiringAndReleasing).exchanged { return }
-                if newValue { endPause() } else { watchDidChange() }
+                let (isChanged, _) = demand.compareExchange(expected: old, desired: new, ordering: .acquiringAndReleasing)
+                if isChanged && listener != nil { if newValue { endPause() } else { watchDidChange() } }
             }
         }
 

@@ -40,8 +40,8 @@ public final class StreamServer: Sendable {
     ///   - mode: of each stream and of the listeners.
     ///   - options: of each stream.
     ///   - connectionLimit: at most so many connections are served at a time. Beyond it the listeners pause, and connections wait in the
-    ///     kernel's queue. On several loops, a listener may have accepted one more connection before it is paused, which then waits in the
-    ///     server. A connection counts until its descriptor is closed.
+    ///     kernel's queue. On several loops, and during a `shutdown`, a listener may have accepted one more connection before it is paused,
+    ///     which then waits in the server. A connection counts until its descriptor is closed.
     ///   - sharesPort: whether other servers may listen on the same port (SO_REUSEPORT), in this process or in another one, if they ask for
     ///     it too. The kernel distributes connections among them. Without it, the server fails if any other socket listens on the port.
     ///     Afterwards, a server on one loop has the port for itself; on several loops, only a server of the same user that asks for
