@@ -159,7 +159,7 @@ final class StepChannel: ChannelInboundHandler, ChannelOutboundHandler, @uncheck
         if mode == .output { return context.close(mode: mode, promise: promise) }
         if isSwapped {
             isSwapped = false
-            // dup3(2): EBADF also if the number is out of range, and setrlimit(2) may have lowered the limit. NIO then finds no entry in its set,
+            // dup3(2): EBADF also if the number is out of range, and a program may lower its limit. NIO then finds no entry in its set,
             // which it reports to this pipeline only, and the entry goes with the file, which `finish` closes.
             _ = cplatform_redirect(number, hosted.descriptor)
         }
