@@ -157,11 +157,12 @@ final class RemoteConnection: @unchecked Sendable {
             defer { state.onInvalidation = [] }
             return state.onInvalidation
         }
-        guard let bodies else { return }
+        guard var rest = bodies?[...] else { return }
         // Wakes the reader and notifies the server.
         cplatform_shutdown(descriptor)
         engine.remove(token)
         wakeUps.performAll()
-        for body in bodies { body() }
+        // Also if one of them ends the thread.
+        CallInProgress.callForEach({ rest.popFirst() }, { $0() })
     }
 }

@@ -1,5 +1,5 @@
 // Rule proved here (semantics 17.29): if a closure of the program ends the library's thread, the connections that it watches become invalid, and
-// the next port starts another thread.
+// the next port starts another thread. The other closures are called all the same.
 
 import EventLoopTestSupport
 import Testing
@@ -49,5 +49,20 @@ private func endThread() { pthread_exit(nil) }
             close(served.1)
             try waitUntil("the other thread notices the end") { isInvalid.value }
         }
+    }
+
+    @Test func `each closure of a connection that becomes invalid is called, although each ends the thread`() throws {
+        let ends = connectedSockets()
+        defer { close(ends.1) }
+        let connection = try RemoteConnection(ends.0, engine: .shared(), maximumLength: 100)
+        let closures = Box(0)
+        for _ in 1...3 {
+            connection.onInvalidation {
+                closures.increment()
+                endThread()
+            }
+        }
+        plainThread { connection.end(.becameInvalid) }.detach()
+        try waitUntil("each is called") { closures.value == 3 }
     }
 }
