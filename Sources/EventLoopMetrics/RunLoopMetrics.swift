@@ -72,6 +72,7 @@ public final class RunLoopMetrics: Sendable {
     /// Metrics of one loop.
     ///
     /// - Parameters:
+    ///   - loop: the loop.
     ///   - name: the value of the dimension `loop`.
     ///   - prefix: what the labels of the metrics begin with, followed by an underscore.
     ///   - dimensions: further dimensions of every metric.

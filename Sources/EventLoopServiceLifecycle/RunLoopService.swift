@@ -25,9 +25,9 @@ public struct RunLoopService: Service {
     /// The arguments are those of `RunLoopThreadGroup.init(count:name:setup:teardown:)`. If a thread cannot be started, or if its `setup`
     /// throws, `run()` throws that error when the threads that were started have ended.
     ///
-    /// - Parameter supervisor: is notified that the service is up when every `setup` has returned, and that it stops when the graceful
-    ///   shutdown comes to this service: in a `ServiceGroup` the services behind it shut down first. It watches the loops. Give it to one service
-    ///   only. If it cannot be notified that the service is up, `run()` ends the threads and throws the error.
+    /// `supervisor` is notified that the service is up when every `setup` has returned, and that it stops when the graceful shutdown comes to
+    /// this service: in a `ServiceGroup` the services behind it shut down first. It watches the loops. Give it to one service only. If it cannot
+    /// be notified that the service is up, `run()` ends the threads and throws the error.
     public init(
         count: Int = 1, name: String = "loop", supervisor: RunLoop.Supervisor? = nil,
         setup: (@Sendable (RunLoop) throws -> Void)? = nil, teardown: (@Sendable (RunLoop) -> Void)? = nil
