@@ -54,7 +54,7 @@ final class HTTPConnection: @unchecked Sendable {
     private var isDraining = false
     /// Bytes of the client that the parser has consumed.
     private var consumedCount: UInt64 = 0
-    /// Bytes that had come when the shutdown began. Over TLS they are encrypted, and so more than those that the parser gets of them.
+    /// Bytes that had come when the shutdown began: more than the parser gets of them if they are encrypted, or if `prepareConnection` has read some.
     private var countBeforeDrain: UInt64 = 0
     /// In the host's list of connections whose clients nobody watches.
     var unwatchedPosition = 0

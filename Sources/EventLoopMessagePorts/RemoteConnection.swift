@@ -162,7 +162,7 @@ final class RemoteConnection: @unchecked Sendable {
         cplatform_shutdown(descriptor)
         engine.remove(token)
         wakeUps.performAll()
-        // Also if one of them ends the thread.
+        // If one closure ends the thread, the others are called all the same.
         CallInProgress.callForEach({ rest.popFirst() }, { $0() })
     }
 }

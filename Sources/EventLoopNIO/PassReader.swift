@@ -3,7 +3,8 @@
 // NIO says of a pass only when it is over, and only to a delegate that its group was made with. So the reader stands around NIO's epoll_wait:
 // CHostPasses. It is there while somebody observes the run loop; a loop that nobody observes has no part in this.
 //
-// Lifecycle of the memory that C has: made by `init`, and freed by `deinit`, which the channel causes on the event loop's thread.
+// Lifecycle of the memory that C has: made by `init`, and freed by `deinit`, on the event loop's thread: the channel releases
+// the reader when the observation ends, and a task of NIO when the host ends.
 
 #if NIO && os(Linux)
 
@@ -11,7 +12,7 @@ internal import CHostPasses
 import EventLoop
 import NIOCore
 
-/// Reports NIO's passes as long as it exists. Made, used and released on the event loop's thread.
+/// Reports NIO's passes until `end`. Made, used and released on the event loop's thread.
 final class PassReader {
     private let hosted: RunLoop.HostedLoop
     private let memory = UnsafeMutablePointer<CHostPassesReader>.allocate(capacity: 1)

@@ -103,7 +103,7 @@ extension RunLoop {
         final func endUse() { /* DOES CALLOUT */ if rundown.exit() { finish() } }
 
         /// Releases the handlers and calls the `onInvalidation` closures, also if one of these ends the thread. Only the caller that ended the last
-        /// use of `rundown` may call it. `isAwaited`: somebody may wait for the end of the source.
+        /// use of `rundown` may call it. `isAwaited`: false if the caller has found no such closures.
         final func finish(isAwaited: Bool = true) { /* DOES CALLOUT */
             let isAwaited = isAwaited && state.withLockIfOwn({ $0.hasInvalidationBodies }) ?? false
             if isAwaited { CallInProgress.begin(by: self) { self.finish() } }

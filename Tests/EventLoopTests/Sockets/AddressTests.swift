@@ -20,7 +20,7 @@ private let errorsOfLinux = [ENONET]
 private let errorsOfLinux: [Int32] = []
 #endif
 
-/// What the network says of a connection, to whoever accepts, reads or writes it.
+/// Errors of a connection that accept, read and write report.
 private let networkErrors =
     [ECONNABORTED, ECONNRESET, ETIMEDOUT, EPROTO, ENETDOWN, ENOPROTOOPT, EHOSTDOWN, EHOSTUNREACH, ENETUNREACH, EOPNOTSUPP] + errorsOfLinux
 
